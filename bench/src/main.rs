@@ -1,0 +1,2 @@
+//! The `ringlog-bench` binary.
+fn main() {}

@@ -1,0 +1,1 @@
+//! ringlog: an append-log server on io_uring that keeps Kafka's partition logs, byte for byte.

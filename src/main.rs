@@ -1,0 +1,2 @@
+//! The `ringlog` binary.
+fn main() {}
