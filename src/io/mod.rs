@@ -1,0 +1,20 @@
+//! The kernel, behind one seam: an [`Op`] goes in, a [`Done`] comes out.
+//!
+//! Owns: the only io_uring code and the only `unsafe` of the crate; the three engines that carry
+//! ops out (the ring, plain system calls, the simulator); the buffers ops own while in flight.
+//! Never does: anything that knows Kafka, a protocol or a policy.
+//! Left: [`crate::types`]. Right: `log` (ops and buffers only), `shard`, `server`.
+//!
+//! The contract, the same for every engine and held by one test suite:
+//! - An op owns its buffers from `submit` until its `Done`; `Done` gives the whole op back.
+//! - A refused submit gives the op back, buffers and all; nothing has happened.
+//! - Exactly one `Done` for each accepted op, in any order, also after `Cancel`.
+//! - Short transfers are results, not errors: the submitter resumes.
+//! - Two ops of one `reap` may have run in either order: whoever needs order waits (D2).
+#![allow(unsafe_code)]
+
+pub mod blocking;
+pub mod buffers;
+pub mod op;
+
+pub use op::{Done, Errno, FileId, Io, Op, Outcome, Refused, Tag, Token, Wait};
