@@ -1,1 +1,4 @@
 //! ringlog: an append-log server on io_uring that keeps Kafka's partition logs, byte for byte.
+
+pub mod errors;
+pub mod format;
