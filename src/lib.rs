@@ -7,3 +7,4 @@ pub mod types;
 
 pub mod format;
 pub mod io;
+pub mod protocol;
