@@ -7,8 +7,13 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
 pub mod batch;
+pub mod builder;
 pub mod checksum;
+pub mod codec;
 pub mod index;
+mod lz4;
 pub mod name;
 pub mod record;
+mod snappy;
+pub mod validate;
 pub mod varint;

@@ -224,3 +224,72 @@ pub fn check_topic(name: &str) -> Result<(), TopicError> {
         None => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segment_files() {
+        assert_eq!(file_name(32_000, FileKind::Log), "00000000000000032000.log");
+        assert_eq!(file_name(i64::MAX, FileKind::Snapshot), "09223372036854775807.snapshot");
+        for kind in FileKind::ALL {
+            for state in FileState::ALL {
+                let file = SegmentFile { offset: 42, kind, state };
+                assert_eq!(SegmentFile::parse(&file.to_string()), Some(file));
+            }
+        }
+        let swap = SegmentFile::parse("00000000000000000042.index.swap").expect("a segment file");
+        assert_eq!((swap.kind, swap.state), (FileKind::OffsetIndex, FileState::Swap));
+        for name in [
+            "",
+            ".log",
+            "42.log",
+            "0000000000000000042x.log",
+            "+0000000000000000042.log",
+            "99999999999999999999.log",
+            "00000000000000000042.log.",
+            "00000000000000000042.log.swap.deleted",
+            "00000000000000000042.checkpoint",
+            "00000000000000000042",
+        ] {
+            assert_eq!(SegmentFile::parse(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn partition_directories() {
+        let id = 0x0123_4567_89ab_cdef_0123_4567_89ab_cdef;
+        let name = marked_dir_name("a-b.c", 7, id, DirState::Delete);
+        assert_eq!(name, "a-b.c-7.0123456789abcdef0123456789abcdef-delete");
+        let dir = |topic, partition, state| Ok(PartitionDir { topic, partition, state });
+        assert_eq!(PartitionDir::parse(&name), dir("a-b.c", 7, DirState::Delete));
+        assert_eq!(PartitionDir::parse(&dir_name("a-b", 12)), dir("a-b", 12, DirState::Current));
+        assert_eq!(PartitionDir::parse("x-delete-0"), dir("x-delete", 0, DirState::Current));
+        for name in [
+            "",
+            "tmp",
+            "lost+found",
+            "-1",
+            "a-",
+            "a-x",
+            "a--1x",
+            "a-3000000000",
+            "a-0-delete",
+            "a-0.-stray",
+        ] {
+            assert!(PartitionDir::parse(name).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn marked_names_fit_a_directory_entry() {
+        let topic = "t".repeat(TOPIC_NAME_LEN_MAX);
+        for state in [DirState::Delete, DirState::Stray] {
+            let name = marked_dir_name(&topic, 100, u128::MAX, state);
+            assert_eq!(name.len(), 255);
+            assert_eq!(PartitionDir::parse(&name).map(|dir| dir.partition), Ok(100));
+        }
+        assert!(marked_dir_name(&topic, 100, 0, DirState::Future).starts_with(&topic));
+    }
+}
