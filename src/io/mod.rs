@@ -16,5 +16,6 @@
 pub mod blocking;
 pub mod buffers;
 pub mod op;
+pub mod sim;
 
 pub use op::{Done, Errno, FileId, Io, Op, Outcome, Refused, Tag, Token, Wait};
