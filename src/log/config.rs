@@ -65,10 +65,6 @@ impl LogConfig {
     }
 
     pub(super) fn roll_limits(&self, jitter_ms: i64) -> RollLimits {
-        RollLimits {
-            segment_bytes: self.segment_bytes,
-            segment_ms: self.segment_ms,
-            jitter_ms,
-        }
+        RollLimits { segment_bytes: self.segment_bytes, segment_ms: self.segment_ms, jitter_ms }
     }
 }

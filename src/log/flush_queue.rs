@@ -92,8 +92,7 @@ pub(super) struct FlushQueue {
 }
 
 impl FlushQueue {
-    pub fn new(end: Offset) -> FlushQueue {
-        let reach = Reach { end, bytes: 0 };
+    pub fn new(reach: Reach) -> FlushQueue {
         FlushQueue {
             pending: VecDeque::new(),
             submitted: 0,
@@ -214,6 +213,15 @@ impl FlushQueue {
 
     pub fn has_ready(&self) -> bool {
         !self.ready.is_empty()
+    }
+
+    pub fn settled(&self) -> Reach {
+        self.settled
+    }
+
+    /// The furthest point that is acked or durable.
+    pub fn acked_or_settled(&self) -> Reach {
+        if self.acked.end > self.settled.end { self.acked } else { self.settled }
     }
 
     /// Bytes that acks promised ahead of the disk.

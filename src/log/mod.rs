@@ -12,6 +12,7 @@
 
 mod appender;
 mod batches;
+mod closing;
 mod config;
 mod filejob;
 mod flush_queue;
@@ -23,6 +24,7 @@ mod segment;
 mod segments;
 mod space;
 mod tail;
+mod undo;
 mod watermarks;
 
 pub use batches::{BatchSummary, Batches, Summaries};
@@ -30,3 +32,4 @@ pub use config::LogConfig;
 pub use flush_queue::{Ack, AckError, Stamps, Waiter};
 pub use op_sink::{LocalTag, OpSink};
 pub use partition::{LogCounters, Partition, PartitionState, Refusal, Staged};
+pub use segment::Damage;

@@ -137,7 +137,8 @@ impl SegmentIndex {
     /// No record newer than `timestamp` lies at or before this offset; `None` as in `floor`.
     pub fn time_floor(&self, base: Offset, timestamp: WallMs) -> Option<Offset> {
         let IndexBytes::Held { time, .. } = &self.bytes else { return None };
-        let relative = index::floor_time(time, timestamp).map_or(0, |e| i64::from(e.relative_offset));
+        let relative =
+            index::floor_time(time, timestamp).map_or(0, |e| i64::from(e.relative_offset));
         base.checked_add(relative)
     }
 }

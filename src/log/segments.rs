@@ -4,6 +4,8 @@
 
 use std::collections::VecDeque;
 
+use super::flush_queue::Reach;
+use super::op_sink::Task;
 use super::segment::{Phase, Segment};
 use crate::types::Offset;
 
@@ -101,6 +103,47 @@ impl Segments {
             && self.get(self.live).is_some_and(|segment| segment.phase == Phase::Sealed)
         {
             self.live += 1;
+        }
+    }
+
+    /// The live segment that an op in flight named.
+    pub fn live_by_id(&mut self, id: u32) -> (u32, &mut Segment) {
+        self.live_mut().find(|(number, _)| Task::is(id, *number)).expect("in flight, so live")
+    }
+
+    /// How far everything is durable: a segment counts once its name is on the disk and all before
+    /// it are complete (D10).
+    pub fn settled(&self, from: Reach) -> Reach {
+        let mut reach = from;
+        for segment in self.live() {
+            if !segment.named {
+                break;
+            }
+            if segment.flushed.end >= reach.end {
+                let bytes = segment.bytes_before + segment.flushed.pos;
+                reach = Reach { end: segment.flushed.end, bytes };
+            }
+            if !segment.is_complete() {
+                break;
+            }
+        }
+        reach
+    }
+
+    /// Lets readers see what is durable in order, or what is written; never less than before.
+    pub fn show(&mut self, durable_only: bool) {
+        let mut settled = true;
+        for (_, segment) in self.live_mut() {
+            settled &= segment.named;
+            let to = match durable_only {
+                true if !settled => break,
+                true => segment.flushed,
+                false => segment.written,
+            };
+            if to.pos > segment.visible.pos {
+                segment.visible = to;
+            }
+            settled &= segment.is_complete();
         }
     }
 

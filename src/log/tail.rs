@@ -76,15 +76,10 @@ mod tests {
     fn finds_the_batch_that_holds_an_offset_or_follows_a_gap() {
         let tail = tail();
         let base = |at| tail.find(offset(at)).map(|batch| batch.base.get());
-        assert_eq!([4, 5, 8, 9, 10, 22, 23].map(base).to_vec(), vec![
-            None,
-            Some(5),
-            Some(6),
-            Some(6),
-            Some(20),
-            Some(20),
-            None
-        ]);
+        assert_eq!(
+            [4, 5, 8, 9, 10, 22, 23].map(base).to_vec(),
+            vec![None, Some(5), Some(6), Some(6), Some(20), Some(20), None]
+        );
     }
 
     #[test]
