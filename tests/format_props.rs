@@ -185,10 +185,10 @@ proptest! {
             offsets.extend(at.encode());
             times.extend(TimeEntry { timestamp, relative_offset: at.relative_offset }.encode());
         }
-        let naive = index::offset_entries(&offsets).filter(|e| e.relative_offset <= target).next_back();
+        let naive = index::offset_entries(&offsets).rfind(|e| e.relative_offset <= target);
         prop_assert_eq!(floor_offset(&offsets, target), naive);
         let wanted = i64::from(target);
-        let naive = index::time_entries(&times).filter(|e| e.timestamp <= wanted).next_back();
+        let naive = index::time_entries(&times).rfind(|e| e.timestamp <= wanted);
         prop_assert_eq!(floor_time(&times, wanted), naive);
         let below = index::offset_entries(&offsets).filter(|e| e.relative_offset < target).count();
         prop_assert_eq!(index::offset_len_below(&offsets, target), below * 8);

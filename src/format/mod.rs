@@ -8,12 +8,17 @@
 
 pub mod batch;
 pub mod builder;
+pub mod checkpoint;
 pub mod checksum;
 pub mod codec;
+pub mod dump;
+pub mod identity;
 pub mod index;
 mod lz4;
 pub mod name;
 pub mod record;
 mod snappy;
+pub mod snapshot;
+pub mod txn_index;
 pub mod validate;
 pub mod varint;
