@@ -12,7 +12,10 @@
 mod faults;
 mod file;
 mod machine;
+mod net;
+mod perform;
 mod prng;
+mod table;
 mod tree;
 
 use std::cell::RefCell;
@@ -25,9 +28,12 @@ use std::sync::atomic::Ordering;
 use super::op::{Done, Errno, FileId, Io, IoCounters, Op, Refused, Tag, Token, Wait, Waker};
 use crate::types::{Micros, WallMs};
 use machine::Machine;
+use net::ConnId;
+use table::Open;
 
 pub use faults::{Effect, Faults, On, Order};
 pub use file::SECTOR_BYTES;
+pub use net::SOCKET_BYTES;
 pub use prng::Prng;
 
 /// A simulated machine; a clone is another handle on the same one.
@@ -120,10 +126,78 @@ impl World {
         machine.tree.plant_dir(path.as_ref(), now);
     }
 
+    /// Connects a peer to a listener of the process.
+    ///
+    /// # Panics
+    /// When nobody listens there.
+    pub fn connect(&self, listener: SocketAddr) -> SimSocket {
+        let mut machine = self.0.borrow_mut();
+        let Some((listener, conn)) = machine.net.connect(listener) else {
+            panic!("connection refused: nobody listens on {listener}");
+        };
+        machine.rouse_listener(listener);
+        SimSocket { machine: self.0.clone(), conn }
+    }
+
     /// The names in a directory as they are now, sorted; none if it is missing.
     pub fn list(&self, dir: impl AsRef<Path>) -> Vec<String> {
         let entries = self.0.borrow().tree.list(dir.as_ref()).unwrap_or_default();
         entries.into_iter().map(|entry| entry.name).collect()
+    }
+}
+
+/// A peer's end of a connection to the process; dropping it closes it.
+pub struct SimSocket {
+    machine: Rc<RefCell<Machine>>,
+    conn: ConnId,
+}
+
+impl SimSocket {
+    /// Sends all of it: what the connection has no room for follows as the process reads.
+    pub fn send(&self, bytes: &[u8]) {
+        self.act(|machine, conn| machine.net.peer_send(conn, bytes));
+    }
+
+    /// What the process has no room for yet.
+    pub fn unsent(&self) -> usize {
+        self.machine.borrow().net.peer_unsent(self.conn)
+    }
+
+    /// All that has arrived; empty when nothing has.
+    pub fn recv(&self) -> Vec<u8> {
+        self.act(|machine, conn| machine.net.peer_recv(conn))
+    }
+
+    /// The process has closed its end, and all it sent has been received.
+    pub fn at_end(&self) -> bool {
+        self.machine.borrow().net.peer_at_end(self.conn)
+    }
+
+    /// Closes in good order: the process reads what was sent, then the end.
+    pub fn close(&self) {
+        self.act(|machine, conn| machine.net.peer_close(conn, false));
+    }
+
+    /// Breaks the connection off: the process gets ECONNRESET.
+    pub fn reset(&self) {
+        self.act(|machine, conn| machine.net.peer_close(conn, true));
+    }
+
+    fn act<T>(&self, act: impl FnOnce(&mut Machine, ConnId) -> T) -> T {
+        let mut machine = self.machine.borrow_mut();
+        let out = act(&mut machine, self.conn);
+        machine.rouse_socket(self.conn);
+        out
+    }
+}
+
+impl Drop for SimSocket {
+    fn drop(&mut self) {
+        // A panic inside the machine unwinds through here with the machine still borrowed.
+        if let Ok(mut machine) = self.machine.try_borrow_mut() {
+            machine.net.peer_close(self.conn, false);
+            machine.rouse_socket(self.conn);
+        }
     }
 }
 
@@ -165,8 +239,16 @@ impl Io for SimIo {
         self.machine.borrow().wall_ms()
     }
 
-    fn listen(&mut self, _addr: SocketAddr) -> Result<(FileId, SocketAddr), Errno> {
-        Err(Errno(libc::EOPNOTSUPP))
+    fn listen(&mut self, addr: SocketAddr) -> Result<(FileId, SocketAddr), Errno> {
+        let mut machine = self.machine.borrow_mut();
+        if !machine.is_alive(self.engine) {
+            return Err(Errno::EBADF);
+        }
+        let files_max = machine.faults.files_max;
+        machine.engines[self.engine].table.check_room(files_max)?;
+        let (listener, addr) = machine.net.listen(addr)?;
+        let file = machine.engines[self.engine].table.insert(Open::Listener(listener));
+        Ok((file, addr))
     }
 
     fn waker(&self) -> Waker {

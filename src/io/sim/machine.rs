@@ -1,80 +1,32 @@
-//! The simulated machine: clock, processes, ops in flight, and what each op does when its time
-//! has come.
+//! The simulated machine: clock, processes, ops in flight, and when each of them happens.
 //!
-//! Owns: the event queue, open-file tables, the count of steps, kill and cut. Never does: byte
-//! models (`file`, `tree`, `net`). Left: `tree`, `net`, `faults`, `prng`. Right: `sim`.
+//! Owns: the event queue, the engines, the count of steps, kill and cut. Never does: what an op
+//! does (`perform`), bytes and names (`file`, `tree`, `net`). Left: `perform`, `faults`, `prng`.
+//! Right: `sim`.
 //!
 //! An op takes effect at one instant between its submit and its `Done`, drawn from the seed. A
 //! flush has two: it covers the changes that had taken effect when it started, and they are durable
 //! when it ends.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::faults::{Effect, Faults, Order};
 use super::file::sectors;
+use super::net::{ConnId, ListenerId, Net};
+use super::perform::joined;
 use super::prng::Prng;
+use super::table::{Open, Table};
 use super::tree::{Inode, Tree};
-use crate::io::op::{
-    Done, Errno, FileId, IoCounters, Op, OpenHow, Outcome, Refused, Tag, Token, Wait,
-};
+use crate::io::op::{Done, Errno, FileId, IoCounters, Op, Refused, Tag, Token, Wait};
 use crate::types::{Micros, WallMs};
 
-/// Direct I/O wants positions, lengths and memory in multiples of this.
-const DIRECT_ALIGN: usize = 512;
-
-/// What a slot of the table stands for.
-#[derive(Debug)]
-pub enum Open {
-    File { inode: Inode, path: PathBuf, write: bool, direct: bool },
-}
-
-#[derive(Debug, Default)]
-struct Slot {
-    generation: u32,
-    open: Option<Rc<Open>>,
-}
-
-/// One engine's open files: slots and generations.
-#[derive(Debug, Default)]
-struct Table(Vec<Slot>);
-
-impl Table {
-    fn get(&self, id: FileId) -> Result<&Rc<Open>, Errno> {
-        let slot = self.0.get(id.slot as usize).filter(|slot| slot.generation == id.generation);
-        slot.and_then(|slot| slot.open.as_ref()).ok_or(Errno::EBADF)
-    }
-
-    fn insert(&mut self, open: Open, files_max: usize) -> Result<FileId, Errno> {
-        let slot = match self.0.iter().position(|slot| slot.open.is_none()) {
-            Some(slot) => slot,
-            None => {
-                self.0.push(Slot::default());
-                self.0.len() - 1
-            }
-        };
-        if slot >= files_max {
-            return Err(Errno(libc::EMFILE));
-        }
-        self.0[slot].open = Some(Rc::new(open));
-        Ok(FileId { slot: slot as u32, generation: self.0[slot].generation })
-    }
-
-    fn remove(&mut self, id: FileId) -> Result<Rc<Open>, Errno> {
-        self.get(id)?;
-        let slot = &mut self.0[id.slot as usize];
-        slot.generation += 1;
-        Ok(slot.open.take().expect("checked above"))
-    }
-}
-
-struct Engine {
+pub(super) struct Engine {
     process: u32,
-    table: Table,
+    pub(super) table: Table,
     ready: VecDeque<Done>,
     in_flight: usize,
     /// When the last op of a fifo ends.
@@ -83,18 +35,23 @@ struct Engine {
     counters: IoCounters,
 }
 
-struct Flight {
-    engine: usize,
+/// An op from submit to its `Done`.
+pub(super) struct Flight {
+    pub engine: usize,
     tag: Tag,
-    op: Op,
-    /// What the op's ids named when it was submitted; they keep it open.
-    file: Option<Rc<Open>>,
+    pub op: Op,
+    /// What the op's id named when it was submitted; kept open by it.
+    pub open: Option<Rc<Open>>,
+    /// The file that a sendfile reads.
+    pub source: Option<Rc<Open>>,
     /// Decided at submit: a stale id, a planned failure.
-    refusal: Option<Errno>,
-    short: Option<u32>,
+    pub refusal: Option<Errno>,
+    pub short: Option<u32>,
     /// For flushes: they cover what took effect before this.
-    until: Option<u64>,
-    cancelled: bool,
+    pub until: Option<u64>,
+    /// Its socket has to move first.
+    pub waiting: bool,
+    pub cancelled: bool,
 }
 
 #[derive(Copy, Clone)]
@@ -109,12 +66,13 @@ pub struct Machine {
     pub prng: Prng,
     pub faults: Faults,
     pub tree: Tree,
+    pub net: Net,
     pub steps: u64,
     pub stopped: bool,
     stop_at: Option<u64>,
     process: u32,
-    engines: Vec<Engine>,
-    flights: BTreeMap<u64, Flight>,
+    pub(super) engines: Vec<Engine>,
+    pub(super) flights: BTreeMap<u64, Flight>,
     events: BTreeMap<(Micros, u64), (u64, Phase)>,
     next_token: u64,
     next_event: u64,
@@ -128,6 +86,7 @@ impl Machine {
             prng: Prng::new(seed),
             faults: Faults::default(),
             tree: Tree::new(),
+            net: Net::default(),
             steps: 0,
             stopped: false,
             stop_at: None,
@@ -210,26 +169,35 @@ impl Machine {
         let gone = &mut self.engines[engine];
         gone.ready.clear();
         gone.in_flight = 0;
-        gone.table.0.clear();
+        gone.table.drain().into_iter().for_each(|open| self.release(open));
     }
 
     /// Nobody will hear of this op; it happened wholly, partly or not.
     fn abandon(&mut self, mut flight: Flight) {
-        let Flight { op, file, .. } = &flight;
-        if let (Op::Write { pos, bufs, .. }, Some(open)) = (op, file)
-            && self.prng.coin()
-        {
-            let Open::File { inode, .. } = **open;
-            let bytes = joined(bufs.remaining());
-            let chance = self.prng.chance();
-            for (pos, piece) in sectors(*pos, &bytes).filter(|_| flight.refusal.is_none()) {
-                if self.prng.per_mille(chance) {
-                    self.tree.write(inode, pos, piece, self.wall_ms());
+        if is_step(&flight.op) && self.prng.coin() {
+            let file = flight.open.as_ref().and_then(|open| open.file());
+            match (&flight.op, file) {
+                (Op::Write { pos, bufs, .. }, Some(file)) if flight.refusal.is_none() => {
+                    let (bytes, inode) = (joined(bufs.remaining()), file.inode);
+                    self.write_partly(inode, *pos, &bytes);
                 }
+                _ => drop(self.perform(&mut flight)),
             }
-        } else if self.prng.coin() && is_step(&flight.op) {
-            let _ = self.perform(&mut flight);
         }
+        self.release_all(flight.open, flight.source);
+    }
+
+    fn write_partly(&mut self, inode: Inode, pos: u64, bytes: &[u8]) {
+        let (wall, arrive) = (self.wall_ms(), self.prng.chance());
+        for (pos, piece) in sectors(pos, bytes) {
+            if self.prng.per_mille(arrive) {
+                self.tree.write(inode, pos, piece, wall);
+            }
+        }
+    }
+
+    fn release_all(&mut self, open: Option<Rc<Open>>, source: Option<Rc<Open>>) {
+        open.into_iter().chain(source).for_each(|one| self.release(one));
     }
 
     // Submit and reap.
@@ -254,21 +222,32 @@ impl Machine {
     }
 
     fn prepare(&self, engine: usize, op: Op, tag: Tag) -> Flight {
-        let named = file_of(&op).map(|id| self.engines[engine].table.get(id).cloned());
-        let (file, refusal) = match named {
-            Some(Ok(open)) => (Some(open), None),
-            Some(Err(errno)) => (None, Some(errno)),
-            None => (None, None),
+        let table = &self.engines[engine].table;
+        let (main, source) = ids_of(&op);
+        let named = |id: Option<FileId>| id.map(|id| table.get(id).cloned()).transpose();
+        let (open, source, refusal) = match (named(main), named(source)) {
+            (Ok(open), Ok(source)) => (open, source, None),
+            (Err(errno), _) | (_, Err(errno)) => (None, None, Some(errno)),
         };
-        Flight { engine, tag, op, file, refusal, short: None, until: None, cancelled: false }
+        Flight {
+            engine,
+            tag,
+            op,
+            open,
+            source,
+            refusal,
+            short: None,
+            until: None,
+            waiting: false,
+            cancelled: false,
+        }
     }
 
+    /// Gives the delay, in microseconds, that the faults add.
     fn draw_fault(&mut self, flight: &mut Flight) -> u64 {
-        let path = match (flight.file.as_deref(), path_of(&flight.op)) {
-            (Some(Open::File { path, .. }), _) => path.as_path(),
-            (None, Some(path)) => path,
-            (None, None) => return 0,
-        };
+        let file = flight.open.as_ref().and_then(|open| open.file());
+        let path = file.map(|file| file.path.as_path()).or(path_of(&flight.op));
+        let Some(path) = path else { return 0 };
         match self.faults.draw(&flight.op, path, &mut self.prng) {
             Some(Effect::Fail(errno)) => {
                 flight.refusal = flight.refusal.or(Some(errno));
@@ -386,164 +365,50 @@ impl Machine {
     fn finish(&mut self, token: u64) {
         let Some(mut flight) = self.flights.remove(&token) else { return };
         let result = match flight.cancelled {
-            true => Err(Errno::ECANCELED),
+            true => Some(Err(Errno::ECANCELED)),
             false => self.perform(&mut flight),
+        };
+        let Some(result) = result else {
+            flight.waiting = true;
+            self.flights.insert(token, flight);
+            return;
         };
         self.steps += u64::from(is_step(&flight.op));
         let done = Done { tag: flight.tag, op: flight.op, result };
         self.engines[flight.engine].ready.push_back(done);
+        self.release_all(flight.open, flight.source);
         self.stopped |= self.stop_at == Some(self.steps);
     }
 
-    // What the ops do.
-
-    fn perform(&mut self, flight: &mut Flight) -> Result<Outcome, Errno> {
-        let wall = self.wall_ms();
-        if let Some(errno) = flight.refusal {
-            self.perform_failing(flight);
-            return Err(errno);
-        }
-        match &mut flight.op {
-            Op::Open { path, how } => {
-                let (path, how) = (path.clone(), *how);
-                return self.open(flight.engine, path, how);
-            }
-            Op::Close { file } => {
-                let file = *file;
-                self.engines[flight.engine].table.remove(file)?;
-            }
-            Op::SyncDir { path } => {
-                let dir = self.tree.lookup_dir(path)?;
-                self.tree.sync_dir(dir, flight.until.unwrap_or(self.tree.seq()));
-            }
-            Op::Rename { from, to } => {
-                let freed = self.tree.rename(from, to)?;
-                self.give_space(freed);
-            }
-            Op::Unlink { path } => {
-                let freed = self.tree.unlink(path)?;
-                self.give_space(freed);
-            }
-            Op::CreateDir { path } => self.tree.create_dir(path, wall)?,
-            Op::RemoveDir { path } => self.tree.remove_dir(path)?,
-            Op::List { path } => {
-                self.check_access(path)?;
-                return Ok(Outcome::Entries(self.tree.list(path)?));
-            }
-            Op::Stat { path } => return Ok(Outcome::Stat(self.tree.stat(path)?)),
-            Op::Timeout { .. } => {}
-            Op::Cancel { token } => {
-                let token = *token;
-                self.cancel(flight.engine, token)?;
-            }
-            _ => return self.perform_on_file(flight),
-        }
-        Ok(Outcome::Nothing)
+    pub(super) fn finish_at(&mut self, at: Micros, token: u64) {
+        self.push_event(at, token, Phase::Finish);
     }
 
-    /// A flush that fails still does harm: its pages count as clean from here on.
-    fn perform_failing(&mut self, flight: &Flight) {
-        if let (Op::Fdatasync { .. }, Some(open)) = (&flight.op, &flight.file) {
-            let Open::File { inode, .. } = **open;
-            let until = flight.until.unwrap_or(self.tree.seq());
-            self.tree.file_mut(inode).fail_flush(until, &mut self.prng);
-        }
+    /// Something changed on a connection: whoever waits for it tries again soon.
+    pub fn rouse_socket(&mut self, conn: ConnId) {
+        self.rouse(|open| matches!(open, Open::Socket(other) if *other == conn));
     }
 
-    fn perform_on_file(&mut self, flight: &mut Flight) -> Result<Outcome, Errno> {
-        let wall = self.wall_ms();
-        let open = flight.file.clone().ok_or(Errno::EBADF)?;
-        let Open::File { inode, write, direct, .. } = *open;
-        match &mut flight.op {
-            Op::Read { pos, max, into, .. } => {
-                let max = (*max as usize).min(into.room()).min(short_of(flight.short));
-                check_direct(direct, *pos, &[into.spare_mut()])?;
-                let file = self.tree.file(inode);
-                let bytes = match direct {
-                    true => Cow::Owned(file.uncached()),
-                    false => Cow::Borrowed(file.bytes()),
-                };
-                let from = bytes.len().min(*pos as usize);
-                let found = &bytes[from..bytes.len().min(from + max)];
-                into.extend_from_slice(found);
-                return Ok(Outcome::Bytes(found.len() as u32));
-            }
-            Op::Write { pos, bufs, .. } => {
-                if !write {
-                    return Err(Errno::EBADF);
-                }
-                check_direct(direct, *pos, &bufs.remaining().collect::<Vec<_>>())?;
-                let mut bytes = joined(bufs.remaining());
-                bytes.truncate(short_of(flight.short));
-                let moved = self.take_space(inode, *pos, bytes.len())?;
-                self.tree.write(inode, *pos, &bytes[..moved], wall);
-                return Ok(Outcome::Bytes(moved as u32));
-            }
-            Op::Fdatasync { .. } => {
-                let until = flight.until.unwrap_or(self.tree.seq());
-                self.tree.file_mut(inode).flush(until);
-            }
-            Op::Truncate { len, .. } => {
-                if !write {
-                    return Err(Errno::EINVAL);
-                }
-                let freed = self.tree.file(inode).len().saturating_sub(*len);
-                self.tree.truncate(inode, *len, wall);
-                self.give_space(freed);
-            }
-            Op::Len { .. } => return Ok(Outcome::Len(self.tree.file(inode).len())),
-            Op::DropCache { .. } => self.tree.file_mut(inode).drop_cache(),
-            // A cut already takes or leaves each sector: early write-back changes nothing.
-            Op::SyncRange { .. } => {}
-            _ => return Err(Errno(libc::ENOTSOCK)),
-        }
-        Ok(Outcome::Nothing)
+    pub fn rouse_listener(&mut self, listener: ListenerId) {
+        self.rouse(|open| matches!(open, Open::Listener(other) if *other == listener));
     }
 
-    fn open(&mut self, engine: usize, path: PathBuf, how: OpenHow) -> Result<Outcome, Errno> {
-        self.check_access(&path)?;
-        let files_max = self.faults.files_max;
-        if self.engines[engine].table.0.iter().filter(|s| s.open.is_some()).count() >= files_max {
-            return Err(Errno(libc::EMFILE));
+    fn rouse(&mut self, concerns: impl Fn(&Open) -> bool) {
+        let waits =
+            |flight: &Flight| flight.waiting && flight.open.as_deref().is_some_and(&concerns);
+        let tokens: Vec<u64> = self
+            .flights
+            .iter()
+            .filter(|(_, flight)| waits(flight))
+            .map(|(&token, _)| token)
+            .collect();
+        for token in tokens {
+            let soon = match self.faults.order {
+                Order::Fifo => self.faults.other_us,
+                Order::Shuffled => self.prng.below(self.faults.other_us * 4),
+            };
+            self.finish_at(self.now.plus(Micros(soon)), token);
         }
-        let inode = self.tree.open(&path, how, self.wall_ms())?;
-        let open = Open::File { inode, path, write: how.write, direct: how.direct };
-        self.engines[engine].table.insert(open, files_max).map(Outcome::File)
-    }
-
-    fn check_access(&self, path: &Path) -> Result<(), Errno> {
-        if self.faults.denies(path) { Err(Errno::EACCES) } else { Ok(()) }
-    }
-
-    /// How many of these bytes the disk has room for.
-    fn take_space(&mut self, inode: Inode, pos: u64, len: usize) -> Result<usize, Errno> {
-        let size = self.tree.file(inode).len();
-        let Some(space) = &mut self.faults.space_bytes else { return Ok(len) };
-        let inside = (size.saturating_sub(pos) as usize).min(len);
-        let grows = ((len - inside) as u64).min(*space);
-        *space -= grows;
-        match inside + grows as usize {
-            0 if len > 0 => Err(Errno::ENOSPC),
-            moved => Ok(moved),
-        }
-    }
-
-    fn give_space(&mut self, bytes: u64) {
-        if let Some(space) = &mut self.faults.space_bytes {
-            *space += bytes;
-        }
-    }
-
-    /// An op that has not taken effect ends now, or runs on: as the seed says.
-    fn cancel(&mut self, engine: usize, token: Token) -> Result<(), Errno> {
-        let coin = self.prng.coin();
-        let found = self.flights.get_mut(&token.0).filter(|flight| flight.engine == engine);
-        let flight = found.ok_or(Errno::ENOENT)?;
-        if matches!(flight.op, Op::Timeout { .. }) || coin {
-            flight.cancelled = true;
-            self.push_event(self.now, token.0, Phase::Finish);
-        }
-        Ok(())
     }
 }
 
@@ -563,17 +428,22 @@ fn is_step(op: &Op) -> bool {
     }
 }
 
-fn file_of(op: &Op) -> Option<FileId> {
+/// What an op works on, and what a sendfile reads from. A close holds nothing open.
+fn ids_of(op: &Op) -> (Option<FileId>, Option<FileId>) {
     match op {
-        Op::Close { file }
-        | Op::Read { file, .. }
-        | Op::Write { file, .. }
-        | Op::Fdatasync { file }
-        | Op::SyncRange { file, .. }
-        | Op::DropCache { file }
-        | Op::Truncate { file, .. }
-        | Op::Len { file } => Some(*file),
-        _ => None,
+        Op::Sendfile { socket, file, .. } => (Some(*socket), Some(*file)),
+        Op::Accept { listener: id }
+        | Op::Recv { socket: id, .. }
+        | Op::Send { socket: id, .. }
+        | Op::Shutdown { socket: id }
+        | Op::Read { file: id, .. }
+        | Op::Write { file: id, .. }
+        | Op::Fdatasync { file: id }
+        | Op::SyncRange { file: id, .. }
+        | Op::DropCache { file: id }
+        | Op::Truncate { file: id, .. }
+        | Op::Len { file: id } => (Some(*id), None),
+        _ => (None, None),
     }
 }
 
@@ -589,25 +459,4 @@ fn path_of(op: &Op) -> Option<&Path> {
         | Op::Rename { from: path, .. } => Some(path),
         _ => None,
     }
-}
-
-fn short_of(short: Option<u32>) -> usize {
-    short.map_or(usize::MAX, |n| n as usize)
-}
-
-fn joined<'a>(slices: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
-    slices.fold(Vec::new(), |mut all, slice| {
-        all.extend_from_slice(slice);
-        all
-    })
-}
-
-fn check_direct<S: AsRef<[u8]>>(direct: bool, pos: u64, memory: &[S]) -> Result<(), Errno> {
-    let aligned = |slice: &[u8]| {
-        slice.len().is_multiple_of(DIRECT_ALIGN)
-            && slice.as_ptr().addr().is_multiple_of(DIRECT_ALIGN)
-    };
-    let fits = pos.is_multiple_of(DIRECT_ALIGN as u64)
-        && memory.iter().all(|slice| aligned(slice.as_ref()));
-    if direct && !fits { Err(Errno::EINVAL) } else { Ok(()) }
 }

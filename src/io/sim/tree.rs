@@ -187,7 +187,8 @@ impl Tree {
         self.names.push(PendingName { seq, change });
     }
 
-    pub fn open(&mut self, path: &Path, how: OpenHow, now: WallMs) -> Result<Inode, Errno> {
+    /// Gives the file and the bytes that a truncation freed.
+    pub fn open(&mut self, path: &Path, how: OpenHow, now: WallMs) -> Result<(Inode, u64), Errno> {
         let at = self.parent(path).map_err(|errno| match errno {
             Errno::EINVAL => Errno(libc::EISDIR),
             other => other,
@@ -198,17 +199,18 @@ impl Tree {
             None if how.create => {
                 let inode = self.make(Node::File(FileData::default()), now);
                 self.record(NameChange::Link { at, inode });
-                return Ok(inode);
+                return Ok((inode, 0));
             }
             None => return Err(Errno::ENOENT),
         };
         if self.is_dir(inode) {
             return Err(Errno(libc::EISDIR));
         }
+        let freed = if how.truncate { self.file(inode).len() } else { 0 };
         if how.truncate {
             self.truncate(inode, 0, now);
         }
-        Ok(inode)
+        Ok((inode, freed))
     }
 
     pub fn create_dir(&mut self, path: &Path, now: WallMs) -> Result<(), Errno> {
