@@ -12,10 +12,12 @@
 
 mod appender;
 mod batches;
+mod by_time;
 mod closing;
 mod config;
 mod filejob;
 mod flush_queue;
+mod locate;
 mod op_sink;
 mod partition;
 mod roll;
@@ -23,13 +25,17 @@ mod sealing;
 mod segment;
 mod segments;
 mod space;
+mod step;
 mod tail;
 mod undo;
 mod watermarks;
 
 pub use batches::{BatchSummary, Batches, Summaries};
+pub use by_time::{TimeLookup, When};
 pub use config::LogConfig;
 pub use flush_queue::{Ack, AckError, Stamps, Waiter};
+pub use locate::{FileRange, Located, OffsetLookup};
 pub use op_sink::{LocalTag, OpSink};
 pub use partition::{LogCounters, Partition, PartitionState, Refusal, Staged};
 pub use segment::Damage;
+pub use step::Step;

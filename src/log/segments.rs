@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use super::flush_queue::Reach;
 use super::op_sink::Task;
-use super::segment::{Phase, Segment};
+use super::segment::{IndexBytes, Phase, Segment};
 use crate::types::Offset;
 
 #[derive(Debug)]
@@ -147,7 +147,33 @@ impl Segments {
         }
     }
 
+    /// Keeps at most `bytes_max` of sealed indexes in memory, that of `spared` in any case.
+    pub fn trim_indexes(&mut self, bytes_max: usize, spared: u32) {
+        let first = self.first;
+        let mut held: usize = self.list.iter().map(sealed_bytes).sum();
+        for (i, segment) in self.list.iter_mut().enumerate() {
+            if held <= bytes_max {
+                break;
+            }
+            let bytes = sealed_bytes(segment);
+            if bytes > 0 && first + i as u32 != spared {
+                segment.index.bytes = IndexBytes::OnDisk;
+                held -= bytes;
+            }
+        }
+    }
+
     pub fn len(&self) -> usize {
         self.list.len()
+    }
+}
+
+/// Index bytes that could be read from their files again.
+fn sealed_bytes(segment: &Segment) -> usize {
+    match &segment.index.bytes {
+        IndexBytes::Held { offset, time } if segment.phase == Phase::Sealed => {
+            offset.len() + time.len()
+        }
+        _ => 0,
     }
 }
