@@ -8,3 +8,6 @@ pub mod types;
 pub mod format;
 pub mod io;
 pub mod protocol;
+pub mod policy;
+
+pub mod log;
