@@ -15,7 +15,16 @@
 
 pub mod blocking;
 pub mod buffers;
+mod calls;
+mod epoll;
+mod files;
+mod inflight;
 pub mod op;
+mod pool;
 pub mod sim;
+mod sys;
+pub mod syscall;
+mod timers;
+mod wake;
 
 pub use op::{Done, Errno, FileId, Io, Op, Outcome, Refused, Tag, Token, Wait};
