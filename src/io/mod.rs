@@ -25,6 +25,7 @@ pub mod op;
 mod pool;
 mod ring;
 pub mod setup;
+pub mod sim;
 mod sys;
 pub mod syscall;
 mod timers;
