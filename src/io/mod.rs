@@ -16,15 +16,21 @@
 pub mod blocking;
 pub mod buffers;
 mod calls;
+mod entries;
 mod epoll;
 mod files;
 mod inflight;
+pub mod kernel;
 pub mod op;
 pub mod sim;
 mod pool;
+mod ring;
+pub mod setup;
+pub mod sim;
 mod sys;
 pub mod syscall;
 mod timers;
+pub mod uring;
 mod wake;
 
 pub use op::{Done, Errno, FileId, Io, Op, Outcome, Refused, Tag, Token, Wait};
