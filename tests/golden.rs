@@ -19,7 +19,7 @@ use ringlog::format::identity::{
 use ringlog::format::index::{
     self, IndexBuilder, IndexLimits, OffsetEntry, TimeEntry, floor_offset,
 };
-use ringlog::format::name::{FileKind, PartitionDir, SegmentFile};
+use ringlog::format::name::{FileKind, FileState, PartitionDir, SegmentFile};
 use ringlog::format::record::{self, Record};
 use ringlog::format::validate::{Depth, Limits, Scratch, check_produce};
 use ringlog::format::{snapshot, txn_index};
@@ -302,15 +302,15 @@ fn dump_file(name: &str, file: SegmentFile, bytes: &[u8], options: Options, out:
     }
 }
 
-fn compare_dumps(flag: &str, options: Options, shown: impl Fn(FileKind) -> bool) {
+fn compare_dumps(state: &str, flag: &str, options: Options, shown: impl Fn(FileKind) -> bool) {
     for topic in TOPICS {
         let mut out = String::new();
-        for (name, file, bytes) in files("clean", topic) {
-            if shown(file.kind) {
+        for (name, file, bytes) in files(state, topic) {
+            if file.state == FileState::Live && shown(file.kind) {
                 dump_file(&format!("gold-{topic}-0/{name}"), file, &bytes, options, &mut out);
             }
         }
-        let tools = tools_lines(&format!("dump/clean/gold-{topic}-0.{flag}.txt"));
+        let tools = tools_lines(&format!("dump/{state}/gold-{topic}-0.{flag}.txt"));
         let tools = String::from_utf8_lossy(&tools);
         for (ours, tools) in out.split('\n').zip(tools.split('\n')) {
             assert_eq!(ours, tools, "{topic}");
@@ -327,7 +327,8 @@ fn a_dump_of_all_files_prints_what_kafkas_tool_prints() {
         decompressed_bytes_max: 1 << 20,
         batch_bytes_max: 1 << 20,
     };
-    compare_dumps("shallow", options, |_| true);
+    compare_dumps("clean", "shallow", options, |_| true);
+    compare_dumps("killed", "shallow", options, |_| true);
 }
 
 #[test]
@@ -338,7 +339,7 @@ fn a_dump_of_records_prints_what_kafkas_tool_prints() {
         decompressed_bytes_max: 1 << 20,
         batch_bytes_max: 1 << 20,
     };
-    compare_dumps("records", options, |kind| kind == FileKind::Log);
+    compare_dumps("clean", "records", options, |kind| kind == FileKind::Log);
 }
 
 /// Kafka's tool ends with an exception where a log is damaged; this one names the bad stretch and
