@@ -6,3 +6,5 @@ pub mod types;
 pub mod format;
 pub mod io;
 pub mod protocol;
+
+pub mod client;
