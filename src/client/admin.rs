@@ -137,7 +137,7 @@ impl Client {
         partition: u32,
         timestamp: i64,
     ) -> Result<(i64, WallMs), Error> {
-        let connection = self.call_owner(topic, partition, |owner| ListOffsetsRequest {
+        let connection = self.call_owner(topic, partition, true, |owner| ListOffsetsRequest {
             handle: owner.handle,
             timestamp,
         })?;
@@ -148,7 +148,7 @@ impl Client {
     /// Makes all that is written durable; the durable end.
     pub fn flush(&mut self, topic: &str, partition: u32) -> Result<Offset, Error> {
         let connection =
-            self.call_owner(topic, partition, |owner| FlushRequest { handle: owner.handle })?;
+            self.call_owner(topic, partition, true, |owner| FlushRequest { handle: owner.handle })?;
         Ok(connection.response::<FlushResponse>()?.durable)
     }
 
@@ -159,9 +159,9 @@ impl Client {
         partition: u32,
         before: i64,
     ) -> Result<Offset, Error> {
-        let connection = self.call_owner(topic, partition, |owner| DeleteRecordsRequest {
-            handle: owner.handle,
-            before,
+        let repeatable = before >= 0; // "all that is readable" is more the second time
+        let connection = self.call_owner(topic, partition, repeatable, |owner| {
+            DeleteRecordsRequest { handle: owner.handle, before }
         })?;
         Ok(connection.response::<DeleteRecordsResponse>()?.start)
     }

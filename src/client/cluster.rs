@@ -16,8 +16,8 @@ use crate::protocol::Request;
 use crate::protocol::metadata::{MetadataRequest, MetadataResponse, PartitionMeta};
 use crate::types::ShardId;
 
-/// Answers of NOT_OWNER or STALE_HANDLE to one request before it is an error.
-const REFRESHES_MAX: u32 = 3;
+/// Times one request is asked, each time for a reason that may have passed, before it is an error.
+const ASKS_MAX: u32 = 4;
 
 /// A client of one server. Not `Send`: a tokio-uring transport lives on its thread.
 pub struct Client {
@@ -111,43 +111,56 @@ impl Client {
         Ok(connection)
     }
 
-    /// Asks any shard. A request that changes nothing (`repeatable`) is asked again, once, when a
-    /// kept connection turns out to be dead.
+    /// Asks any shard; which one. A request that changes nothing (`repeatable`) is asked again,
+    /// once, when a kept connection turns out to be dead.
+    fn ask_any<'a, R: Request<'a>>(
+        &mut self,
+        request: &R,
+        repeatable: bool,
+    ) -> Result<ShardId, Error> {
+        let shard = self.info.shard;
+        match self.connection(shard)?.call(request) {
+            Err(error) if repeatable && error.is_disconnect() => {
+                self.connection(shard)?.call(request)?;
+            }
+            done => done?,
+        }
+        Ok(shard)
+    }
+
     pub(super) fn call_any<'a, R: Request<'a>>(
         &mut self,
         request: &R,
         repeatable: bool,
     ) -> Result<&Connection, Error> {
-        let shard = self.info.shard;
-        match self.connection(shard)?.call(request) {
-            Err(error) if repeatable && error.is_disconnect() => self.call(shard, request),
-            Err(error) => Err(error),
-            Ok(()) => Ok(self.connection(shard)?),
-        }
+        let shard = self.ask_any(request, repeatable)?;
+        Ok(self.connection(shard)?)
     }
 
     /// Asks the owner of a partition; `request` is made anew for each handle. On NOT_OWNER and
-    /// STALE_HANDLE, which both mean that nothing was done, the metadata is read again.
+    /// STALE_HANDLE, which both mean that nothing was done, the metadata is read again; after a
+    /// lost connection only if the request is `repeatable`.
     pub fn call_owner<'a, R: Request<'a>>(
         &mut self,
         topic: &str,
         partition: u32,
+        repeatable: bool,
         request: impl Fn(PartitionMeta) -> R,
     ) -> Result<&Connection, Error> {
-        let mut owner = self.partition(topic, partition)?;
-        let mut refreshes = 0;
+        let mut asks = 1;
         loop {
-            match self.connection(owner.shard)?.call(&request(owner)) {
-                Ok(()) => break,
-                Err(error) if moved(&error) && refreshes < REFRESHES_MAX => {
-                    refreshes += 1;
+            let owner = self.partition(topic, partition)?;
+            let asked = self.connection(owner.shard)?.call(&request(owner));
+            match asked {
+                Ok(()) => return Ok(self.connection(owner.shard)?),
+                Err(error) if asks < ASKS_MAX && moved(&error) => {
                     self.metadata.forget(topic);
-                    owner = self.partition(topic, partition)?;
                 }
+                Err(error) if asks < ASKS_MAX && repeatable && error.is_disconnect() => {}
                 Err(error) => return Err(error),
             }
+            asks += 1;
         }
-        Ok(self.connection(owner.shard)?)
     }
 
     /// Where a partition is, from the cache or from the server.
@@ -166,9 +179,8 @@ impl Client {
             Some(names) => MetadataRequest::Names(names.to_vec()),
             None => MetadataRequest::All,
         };
-        self.call_any(&request, true)?;
-        let connection = self.connections.get(usize::from(self.info.shard.0));
-        if let Some(Some(connection)) = connection {
+        let shard = self.ask_any(&request, true)?;
+        if let Some(Some(connection)) = self.connections.get(usize::from(shard.0)) {
             let response: MetadataResponse<'_> = connection.response()?;
             match topics {
                 Some(_) => self.metadata.update(&response),
