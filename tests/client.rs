@@ -310,13 +310,11 @@ fn questions_survive_a_lost_connection() {
         let (seen, shared) = (Arc::clone(&creates), Arc::clone(&log));
         let address = start(move |_, mut peer| {
             // One request a connection, then the door closes.
-            while let Some((header, body)) = peer.next_after_hello() {
-                if header.api == Api::CreateTopic.to_wire() {
-                    seen.fetch_add(1, Ordering::SeqCst);
-                    return;
-                }
+            let Some((header, body)) = peer.next_after_hello() else { return };
+            if header.api == Api::CreateTopic.to_wire() {
+                seen.fetch_add(1, Ordering::SeqCst);
+            } else {
                 shared.lock().unwrap().serve(&mut peer, &header, &body);
-                return;
             }
         });
         let mut client = client(&address, transport);

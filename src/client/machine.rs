@@ -17,7 +17,7 @@
 //! let ticket = machine.request(&FlushRequest { handle: Handle(1) }).unwrap();
 //! let sent = machine.output().len(); // hand these bytes to a socket, then
 //! machine.sent(sent);
-//! machine.feed(b"\0\0\0\x10\x0a\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x07"); // what the socket gave
+//! machine.feed(b"\0\0\0\x10\x0a\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x07"); // what the socket gave
 //! let answer = machine.next_answer().unwrap().unwrap();
 //! assert_eq!(answer.ticket, ticket);
 //! assert_eq!(machine.body(), [0, 0, 0, 0, 0, 0, 0, 7]);
