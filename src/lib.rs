@@ -11,3 +11,5 @@ pub mod protocol;
 pub mod policy;
 
 pub mod log;
+
+pub mod client;
