@@ -7,9 +7,15 @@ pub mod types;
 
 pub mod format;
 pub mod io;
-pub mod protocol;
 pub mod policy;
+pub mod protocol;
 
 pub mod log;
 
+pub mod shard;
+
+pub mod server;
+
 pub mod client;
+
+pub mod cli;

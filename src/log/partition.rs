@@ -511,6 +511,11 @@ impl Partition {
         &self.dir
     }
 
+    /// Bytes of all `.log` files, staged ones included.
+    pub fn size_bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.staged.pos).sum()
+    }
+
     pub fn segment_count(&self) -> usize {
         self.segments.len()
     }
