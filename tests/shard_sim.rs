@@ -138,7 +138,7 @@ fn r29_readers_do_not_see_what_a_crash_can_still_take() {
         let mut wire = server.connect();
         let handle = server.handles[0];
         server.produce(&mut wire, handle, &batch(&[b"before"]));
-        server.world.faults(|faults| faults.stall_fdatasync(".log", 0, 2_000_000));
+        server.world.faults(|faults| faults.stall_fdatasync(".log", 1, 2_000_000));
         let mut writer = server.connect();
         writer.produce(handle, AckLevel::Policy, &batch(&[b"stalled"]));
         server.run_us(500_000);
@@ -160,7 +160,7 @@ fn r41_one_flush_serves_many_waiters() {
     let handle = server.handles[0];
     let mut wires: Vec<Wire> = (0..48).map(|_| server.connect()).collect();
     let began = server.world.now();
-    let mut acked = 0;
+    let mut acked: u64 = 0;
     for wire in &mut wires {
         wire.produce(handle, AckLevel::Policy, &batch(&[b"x"]));
     }
@@ -174,8 +174,8 @@ fn r41_one_flush_serves_many_waiters() {
             }
         }
     }
-    // 200 ms of 5 ms flushes: at most 40 of them, each serving most of the 48 clients.
-    assert!(acked > 40 * 20, "{acked} acks in the time of 40 flushes");
+    let flushes = server.counters().flushes;
+    assert!(acked > 20 * flushes, "{acked} acks by {flushes} flushes");
 }
 
 /// R81: responses in request order, though a fetch waits; the produce behind it is done meanwhile.
@@ -278,7 +278,7 @@ fn d11_a_failed_flush_poisons_its_partition_and_no_other() {
     let (bad, good) = (server.handles[0], server.handles[1]);
     server.produce(&mut wire, bad, &batch(&[b"kept"]));
     server.world.faults(|faults| {
-        faults.fail_fdatasync("t-0", 0, ringlog::io::Errno::EIO);
+        faults.fail_fdatasync("t-0", 1, ringlog::io::Errno::EIO);
     });
     for _ in 0..2 {
         wire.produce(bad, AckLevel::Policy, &batch(&[b"lost"]));

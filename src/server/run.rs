@@ -21,6 +21,7 @@ use crate::format::validate::Depth;
 use crate::io::blocking::Blocking;
 use crate::io::buffers::Pool;
 use crate::io::engine::{self, Chosen, EngineKind};
+use crate::io::lock::{DirLock, WithoutLocks};
 use crate::io::op::Waker;
 use crate::io::syscall::{SyscallIo, SyscallOptions};
 use crate::io::probe::{DirFacts, Features};
@@ -75,16 +76,17 @@ impl Running {
 
 /// Serves until SIGTERM or SIGINT; prints where it listens on standard output.
 pub fn run(flags: Flags) -> Result<(), RunError> {
-    let signals = signal::StopSignals::block().map_err(|e| RunError::Failed(e.to_string()))?;
     let running = start(flags)?;
     for address in &running.addresses {
         println!("listening on {address}");
     }
     let control = running.control.clone();
-    signals.watch(move || {
-        tracing::info!("stop asked by a signal");
+    signal::on_stop(move |stop| {
+        tracing::info!("stopping: {stop:?}");
+        // A control thread that has ended already takes no message and needs none.
         let _ = control.send(FromShard::StopAsked);
-    });
+    })
+    .map_err(|errno| RunError::Failed(format!("watching for SIGTERM: {errno}")))?;
     running.wait()
 }
 
@@ -94,6 +96,10 @@ pub fn start(flags: Flags) -> Result<Running, RunError> {
     let config = Config::resolve(flags, &cores)?;
     for line in config.lines() {
         tracing::info!("setting {line}");
+    }
+    match signal::raise_nofile() {
+        Ok(limit) => tracing::info!("open files: {limit:?}"),
+        Err(errno) => tracing::warn!("open files: the limit stays as it is: {errno}"),
     }
     let (to_control, from_shards) = sync_channel(MAILBOX_MESSAGES_MAX);
     let (ready, is_ready) = sync_channel(1);
@@ -134,7 +140,9 @@ fn serve(
     let mut blocking = Blocking::new(&mut io, Pool::new(64 << 20));
     let fault = |error: datadir::DirError| super::control::fault(&config.data_dir, error);
     datadir::make(&mut blocking, &config.data_dir).map_err(fault)?;
-    let lock = DirLock::acquire(&config.data_dir, config.allow_unlocked)
+    let without_locks =
+        if config.allow_unlocked { WithoutLocks::Proceed } else { WithoutLocks::Refuse };
+    let lock = DirLock::acquire(&config.data_dir, without_locks)
         .map_err(|error| super::control::fault(&config.data_dir, error))?;
     let dir = DataDir::open(&mut blocking, &config.data_dir).map_err(fault)?;
     let facts = DirFacts::probe(&config.data_dir)
@@ -165,7 +173,7 @@ fn serve(
         }
     }
     threads.join();
-    lock.release();
+    drop(lock);
     control.failure().map_or(Ok(()), |why| Err(RunError::Failed(why)))
 }
 

@@ -22,6 +22,7 @@ use ringlog::protocol::api::{Message, Request, ResponseHeader, encode_request};
 use ringlog::protocol::frame::{Scan, scan_response};
 use ringlog::protocol::produce::{ProduceResponse, request_head};
 use ringlog::shard::catalogue::{self, Catalogue, PartitionEntry, TopicEntry};
+use ringlog::shard::histograms::Counters;
 use ringlog::shard::mailbox::{
     ControlBox, FromShard, PartitionSpec, Settings, ShardBox, ToShard,
 };
@@ -29,6 +30,8 @@ use ringlog::shard::{FetchPath, Hello, Shard, ShardConfig};
 use ringlog::types::{AckLevel, Handle, Micros, Offset, ShardId};
 
 pub const DATA_DIR: &str = "/data";
+/// The id of the test topic.
+pub const ID: uuid::Uuid = uuid::Uuid::from_bytes([7; 16]);
 
 /// One shard over the simulator, with the test as its control thread.
 pub struct SimShard {
@@ -103,7 +106,7 @@ impl SimShard {
         blocking.create_dir(Path::new(DATA_DIR)).expect("a fresh world");
         blocking.sync_dir(Path::new("/")).expect("a fresh world");
         for index in 0..setup.partitions {
-            let created = ringlog::log::create(&mut blocking, &partition_dir(index), [7; 16]);
+            let created = ringlog::log::create(&mut blocking, &partition_dir(index), ID, 0);
             created.expect("a fresh partition");
         }
         drop(io);
@@ -182,6 +185,20 @@ impl SimShard {
         while self.world.now() < end && !self.world.stopped() {
             self.world.advance(Micros(50.min(end.since(self.world.now()).0)));
             self.turns(2);
+        }
+    }
+
+    /// The shard's counters now.
+    pub fn counters(&mut self) -> Counters {
+        self.mail.send(ToShard::Snapshot);
+        loop {
+            self.waker.wake();
+            self.shard.tick().expect("the simulated engine works");
+            while let Ok(message) = self.from.try_recv() {
+                if let FromShard::Snapshot { counters, .. } = message {
+                    return *counters;
+                }
+            }
         }
     }
 
