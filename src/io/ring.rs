@@ -78,7 +78,8 @@ impl Ring {
         // A kernel without the probe has no opcode to offer; each op then takes its direct path.
         let _ = uring.submitter().register_probe(&mut probe);
         // Older kernels keep their own worker limits.
-        let _ = uring.submitter().register_iowq_max_workers(&mut iowq_max.clone());
+        let mut workers = iowq_max;
+        let _ = uring.submitter().register_iowq_max_workers(&mut workers);
         let fixed_files = match kernel::running() >= FIXED_FILES_SINCE {
             true => fixed_table(&uring, files_max),
             false => 0,
@@ -109,6 +110,15 @@ impl Ring {
 
     pub fn cq_entries(&self) -> u32 {
         self.uring.params().cq_entries()
+    }
+
+    pub fn fixed_files(&self) -> u32 {
+        self.fixed_files
+    }
+
+    /// Enters name the ring by its registered index.
+    pub fn is_registered(&self) -> bool {
+        self.enter_flags & ENTER_REGISTERED_RING != 0
     }
 
     /// Puts a file into the fixed table. False when it has no place there.
