@@ -108,6 +108,10 @@ impl Ring {
         self.probe.is_supported(opcode)
     }
 
+    pub fn sq_entries(&self) -> u32 {
+        self.uring.params().sq_entries()
+    }
+
     pub fn cq_entries(&self) -> u32 {
         self.uring.params().cq_entries()
     }
