@@ -1,5 +1,5 @@
 //! Tests of what a forbidden or starved ring looks like: this test binary again, in a child that
-//! may not call io_uring_setup (R61), or may lock little memory (R60).
+//! may not call io_uring_setup (R61), may lock little memory (R60), or may write little (R63).
 //!
 //! Owns: the seccomp filter and the limits of those children. Never does: anything in a release.
 //! Left: `engine`, `probe`, `uring`, `syscall`. Right: nothing.
@@ -8,11 +8,15 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
 
+use super::blocking::Blocking;
+use super::buffers::{Group, Pool};
 use super::engine::{EngineKind, choose};
 use super::kernel::{self, Version};
+use super::op::{Errno, Io, Op, OpenHow, Outcome};
 use super::probe::Features;
 use super::setup::{KERNEL_MIN, SetupError};
-use super::uring::{UringIo, UringOptions};
+use super::syscall::{SyscallIo, SyscallOptions};
+use super::uring::{UringIo, UringOptions, WritePath};
 
 /// The same on every architecture.
 const IO_URING_SETUP: u32 = 425;
@@ -55,6 +59,21 @@ fn limit_memlock(bytes: u64) -> io::Result<()> {
     let done = unsafe {
         libc::prctl(libc::PR_CAPBSET_DROP, CAP_IPC_LOCK, 0, 0, 0);
         libc::setrlimit64(libc::RLIMIT_MEMLOCK, &limit)
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Bytes a file may have in the child below.
+const FILE_MAX: u64 = 4096;
+
+/// Files end at [`FILE_MAX`]: a write across it is short, the next one fails.
+fn limit_file_size() -> io::Result<()> {
+    let limit = libc::rlimit64 { rlim_cur: FILE_MAX, rlim_max: FILE_MAX };
+    // SAFETY: `limit` is a local that the call reads; ignoring a signal takes no memory. Without
+    // that, SIGXFSZ would end the child instead of failing the write.
+    let done = unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+        libc::setrlimit64(libc::RLIMIT_FSIZE, &limit)
     };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -142,4 +161,41 @@ fn inner_ring_has_no_memory() {
     let auto = choose(EngineKind::Auto, &Features::probe()).unwrap();
     assert_eq!(auto.kind, EngineKind::Syscall);
     assert!(auto.why.contains("LimitMEMLOCK"), "{}", auto.why);
+}
+
+#[test]
+fn a_real_short_write_is_a_result_and_then_an_error() {
+    run_inner("inner_writes_are_short", limit_file_size);
+}
+
+/// R63: 10,000 bytes of which 4,096 are taken, then none.
+fn write_past_the_limit(mut io: impl Io) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("f");
+    let bytes: Vec<u8> = (0..10_000_u32).map(|i| (i % 251) as u8).collect();
+    let pool = Pool::new(4 << 20);
+    let mut blocking = Blocking::new(&mut io, pool.clone());
+    let how = OpenHow { write: true, create: true, ..OpenHow::default() };
+    let file = blocking.open(&path, how).unwrap();
+    let mut bufs = Group::of(pool.copied(&bytes[..1000]).unwrap());
+    bufs.push(pool.copied(&bytes[1000..]).unwrap());
+    match blocking.run(Op::Write { file, pos: 0, bufs }).unwrap() {
+        (Outcome::Bytes(4096), Op::Write { bufs, .. }) => assert_eq!(bufs.len(), 10_000),
+        other => panic!("{other:?} instead of a short write"),
+    }
+    assert_eq!(blocking.write_at(file, 0, &bytes), Err(Errno(libc::EFBIG)));
+    blocking.close(file).unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), bytes[..4096]);
+}
+
+#[test]
+#[ignore = "run by another test, in a child whose files end early"]
+fn inner_writes_are_short() {
+    write_past_the_limit(SyscallIo::new(SyscallOptions::default()).unwrap());
+    for write_path in [WritePath::Direct, WritePath::Ring] {
+        match UringIo::new(UringOptions { write_path, ..UringOptions::default() }) {
+            Ok(io) => write_past_the_limit(io),
+            Err(error) => println!("skipped on the ring: {error}"),
+        }
+    }
 }

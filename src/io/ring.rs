@@ -136,6 +136,16 @@ impl Ring {
         assert!(removed.is_ok(), "slot {slot} of the fixed table cannot be emptied: {removed:?}");
     }
 
+    /// Empties the whole table now: with the ring's own end, which the kernel does later, a
+    /// listener's port would stay taken for a while.
+    pub fn unfix_all(&mut self) {
+        if self.fixed_files > 0 {
+            self.fixed_files = 0;
+            // The ring's end does it otherwise.
+            let _ = self.uring.submitter().unregister_files();
+        }
+    }
+
     /// Queues an entry; false when the submission queue is full.
     ///
     /// # Safety

@@ -443,6 +443,7 @@ impl Drop for UringIo {
             std::mem::forget(slots);
             Box::leak(std::mem::take(&mut self.wake_count));
         }
+        self.ring.unfix_all();
     }
 }
 
