@@ -17,6 +17,8 @@ pub mod affinity;
 pub mod blocking;
 pub mod buffers;
 mod calls;
+#[cfg(test)]
+mod confined;
 pub mod cpu;
 pub mod engine;
 mod entries;

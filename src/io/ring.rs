@@ -108,6 +108,10 @@ impl Ring {
         self.probe.is_supported(opcode)
     }
 
+    pub fn sq_entries(&self) -> u32 {
+        self.uring.params().sq_entries()
+    }
+
     pub fn cq_entries(&self) -> u32 {
         self.uring.params().cq_entries()
     }
@@ -130,6 +134,16 @@ impl Ring {
     pub fn unfix_file(&self, slot: u32) {
         let removed = self.uring.submitter().register_files_update(slot, &[-1]);
         assert!(removed.is_ok(), "slot {slot} of the fixed table cannot be emptied: {removed:?}");
+    }
+
+    /// Empties the whole table now: with the ring's own end, which the kernel does later, a
+    /// listener's port would stay taken for a while.
+    pub fn unfix_all(&mut self) {
+        if self.fixed_files > 0 {
+            self.fixed_files = 0;
+            // The ring's end does it otherwise.
+            let _ = self.uring.submitter().unregister_files();
+        }
     }
 
     /// Queues an entry; false when the submission queue is full.

@@ -165,6 +165,11 @@ impl UringIo {
         self.ring.flags()
     }
 
+    /// Submission entries, as locked memory allowed.
+    pub fn entries(&self) -> u32 {
+        self.ring.sq_entries()
+    }
+
     fn arm_wake(&mut self) {
         let fd = types::Fd(self.wake.fd());
         let count = self.wake_count.as_mut_ptr();
@@ -438,6 +443,7 @@ impl Drop for UringIo {
             std::mem::forget(slots);
             Box::leak(std::mem::take(&mut self.wake_count));
         }
+        self.ring.unfix_all();
     }
 }
 
