@@ -324,6 +324,25 @@ fn a_failed_flush_shows_once_the_cache_is_dropped_or_passed_by() {
     assert_eq!(found, set([b'o', b'n']));
 }
 
+/// D11: whoever closes a dirty file and opens it again never hears that its bytes were lost.
+#[test]
+fn a_failed_write_back_is_told_once_and_only_to_who_had_it_open() {
+    let found = outcomes(
+        |world, io| {
+            world.write_file_durably("/d/f", "old");
+            let (keeper, closer) = (create(io, "/d/f", b"new"), open(io, "/d/f"));
+            world.fail_writeback("/d/f");
+            io.close(closer).unwrap();
+            let late = open(io, "/d/f");
+            io.fdatasync(late).unwrap();
+            assert_eq!(io.fdatasync(keeper), Err(Errno::EIO));
+            io.fdatasync(keeper).unwrap();
+        },
+        f,
+    );
+    assert_eq!(found, set([Some("old".into()), Some("new".into())]));
+}
+
 /// The recipe that small files are replaced by holds at every single cut.
 #[test]
 fn a_replaced_file_is_the_old_or_the_new_one_at_every_cut() {
