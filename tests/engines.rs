@@ -10,6 +10,7 @@ use ringlog::io::blocking::Blocking;
 use ringlog::io::buffers::{Group, Pool};
 use ringlog::io::op::{IoCounters, OpenHow, Waker};
 use ringlog::io::syscall::{SyscallIo, SyscallOptions};
+use ringlog::io::uring::{UringIo, UringOptions, WritePath};
 use ringlog::io::{Done, Errno, FileId, Io, Op, Outcome, Refused, Tag, Token, Wait};
 use ringlog::types::{Micros, WallMs};
 
@@ -58,10 +59,14 @@ struct Rig {
 fn rigs() -> Vec<Rig> {
     let pooled = SyscallIo::new(SyscallOptions::default()).unwrap();
     let inline = SyscallIo::new(SyscallOptions::inline()).unwrap();
-    [Box::new(pooled) as Box<dyn Io>, Box::new(inline)]
-        .into_iter()
-        .map(|io| Rig { io: Boxed(io), pool: Pool::new(64 << 20) })
-        .collect()
+    let mut engines = vec![Box::new(pooled) as Box<dyn Io>, Box::new(inline)];
+    for write_path in [WritePath::Direct, WritePath::Ring] {
+        match UringIo::new(UringOptions { write_path, entries: 64, ..UringOptions::default() }) {
+            Ok(ring) => engines.push(Box::new(ring)),
+            Err(error) => println!("skipped on the ring: {error}"),
+        }
+    }
+    engines.into_iter().map(|io| Rig { io: Boxed(io), pool: Pool::new(64 << 20) }).collect()
 }
 
 impl Rig {

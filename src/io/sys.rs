@@ -24,6 +24,9 @@ const BACKLOG: i32 = 1024;
 /// Files created get this mode before the umask.
 pub const FILE_MODE: libc::mode_t = 0o644;
 
+/// Directories created get this mode before the umask, as with `std::fs::create_dir`.
+pub const DIR_MODE: libc::mode_t = 0o777;
+
 /// A call's return value: negative means errno.
 fn check_call<T: TryInto<u64>>(returned: T) -> Result<u64, Errno> {
     returned.try_into().map_err(|_| Errno::last())
@@ -180,6 +183,12 @@ pub fn peer_of(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
 /// An empty storage for an accept to fill.
 pub fn empty_address() -> libc::sockaddr_storage {
     // SAFETY: all-zero is a valid sockaddr_storage of family AF_UNSPEC.
+    unsafe { MaybeUninit::zeroed().assume_init() }
+}
+
+/// An empty buffer for a statx to fill.
+pub fn empty_statx() -> libc::statx {
+    // SAFETY: statx is plain integers: all-zero is a valid one.
     unsafe { MaybeUninit::zeroed().assume_init() }
 }
 
