@@ -251,10 +251,12 @@ impl Tree {
     pub fn rename(&mut self, from: &Path, to: &Path) -> Result<u64, Errno> {
         let (from_at, to_at) = (self.parent(from)?, self.parent(to)?);
         let inode = self.find(&from_at)?.ok_or(Errno::ENOENT)?;
-        if components(to)?.len() > components(from)?.len()
-            && components(to)?.starts_with(&components(from)?)
-        {
+        let (from_names, to_names) = (components(from)?, components(to)?);
+        if to_names.len() > from_names.len() && to_names.starts_with(&from_names) {
             return Err(Errno::EINVAL);
+        }
+        if from_names.len() > to_names.len() && from_names.starts_with(&to_names) {
+            return Err(Errno(libc::ENOTEMPTY));
         }
         let mut replaced = 0;
         match self.find(&to_at)? {
