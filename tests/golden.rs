@@ -1,5 +1,5 @@
-//! Real Kafka bytes: what a broker and its clients wrote is read, checked, indexed and dumped as they do it.
-//! The fixtures are described beside them.
+//! Real Kafka bytes: what a broker and its clients wrote is read, checked, indexed and dumped as
+//! they do it. The fixtures are described beside them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +19,7 @@ use ringlog::format::identity::{
 use ringlog::format::index::{
     self, IndexBuilder, IndexLimits, OffsetEntry, TimeEntry, floor_offset,
 };
-use ringlog::format::name::{FileKind, PartitionDir, SegmentFile};
+use ringlog::format::name::{FileKind, FileState, PartitionDir, SegmentFile};
 use ringlog::format::record::{self, Record};
 use ringlog::format::validate::{Depth, Limits, Scratch, check_produce};
 use ringlog::format::{snapshot, txn_index};
@@ -127,8 +127,8 @@ fn every_record_reads_as_the_java_consumer_read_it() {
     }
 }
 
-/// What the producer sent is accepted as it stands, whatever its codec, and only the fields that are the
-/// server's differ from what was stored.
+/// What the producer sent is accepted as it stands, whatever its codec, and only the fields that
+/// are the server's differ from what was stored.
 #[test]
 fn every_clients_batch_passes_validation_untouched() {
     let limits = Limits {
@@ -241,8 +241,8 @@ fn the_brokers_live_index_leads_to_every_offset() {
     }
 }
 
-/// The tool's text, with what it gets wrong taken out: it takes the first record of a log that does not
-/// start at 0 for a gap.
+/// The tool's text, with what it gets wrong taken out: it takes the first record of a log that does
+/// not start at 0 for a gap.
 fn tools_lines(path: &str) -> Vec<u8> {
     let text = read(&golden(path));
     let mut lines: Vec<&[u8]> = text.split_inclusive(|byte| *byte == b'\n').collect();
@@ -302,15 +302,15 @@ fn dump_file(name: &str, file: SegmentFile, bytes: &[u8], options: Options, out:
     }
 }
 
-fn compare_dumps(flag: &str, options: Options, shown: impl Fn(FileKind) -> bool) {
+fn compare_dumps(state: &str, flag: &str, options: Options, shown: impl Fn(FileKind) -> bool) {
     for topic in TOPICS {
         let mut out = String::new();
-        for (name, file, bytes) in files("clean", topic) {
-            if shown(file.kind) {
+        for (name, file, bytes) in files(state, topic) {
+            if file.state == FileState::Live && shown(file.kind) {
                 dump_file(&format!("gold-{topic}-0/{name}"), file, &bytes, options, &mut out);
             }
         }
-        let tools = tools_lines(&format!("dump/clean/gold-{topic}-0.{flag}.txt"));
+        let tools = tools_lines(&format!("dump/{state}/gold-{topic}-0.{flag}.txt"));
         let tools = String::from_utf8_lossy(&tools);
         for (ours, tools) in out.split('\n').zip(tools.split('\n')) {
             assert_eq!(ours, tools, "{topic}");
@@ -321,21 +321,38 @@ fn compare_dumps(flag: &str, options: Options, shown: impl Fn(FileKind) -> bool)
 
 #[test]
 fn a_dump_of_all_files_prints_what_kafkas_tool_prints() {
-    let options = Options { records: false, data: false, decompressed_bytes_max: 1 << 20 };
-    compare_dumps("shallow", options, |_| true);
+    let options = Options {
+        records: false,
+        data: false,
+        decompressed_bytes_max: 1 << 20,
+        batch_bytes_max: 1 << 20,
+    };
+    compare_dumps("clean", "shallow", options, |_| true);
+    compare_dumps("killed", "shallow", options, |_| true);
 }
 
 #[test]
 fn a_dump_of_records_prints_what_kafkas_tool_prints() {
-    let options = Options { records: true, data: true, decompressed_bytes_max: 1 << 20 };
-    compare_dumps("records", options, |kind| kind == FileKind::Log);
+    let options = Options {
+        records: true,
+        data: true,
+        decompressed_bytes_max: 1 << 20,
+        batch_bytes_max: 1 << 20,
+    };
+    compare_dumps("clean", "records", options, |kind| kind == FileKind::Log);
 }
 
-/// Kafka's tool ends with an exception where a log is damaged; this one names the bad stretch and goes on.
+/// Kafka's tool ends with an exception where a log is damaged; this one names the bad stretch and
+/// goes on.
 #[test]
 fn a_dump_steps_over_damage() {
     let (_, log) = logs("producers").swap_remove(0);
-    let options = Options { records: false, data: false, decompressed_bytes_max: 1 << 20 };
+    let options = Options {
+        records: false,
+        data: false,
+        decompressed_bytes_max: 1 << 20,
+        batch_bytes_max: 1 << 20,
+    };
     let mut clean = String::new();
     let whole = dump_log(&log, options, &mut clean);
     let found = batches(&log);
@@ -361,6 +378,10 @@ fn a_dump_steps_over_damage() {
     let mut out = String::new();
     let summary = dump_log(&oversized, options, &mut out);
     assert_eq!((summary.batches, summary.invalid_tail_bytes), (whole.batches - 1, 0));
+    // Nor is a window grown for it: a first window far from the end, and it is stepped over there.
+    let mut dump = LogDump::new(options);
+    let fed = dump.feed(&oversized[..bad.pos + bad.bytes.len() + 100], false, &mut |_| {});
+    assert!(fed.consumed > bad.pos && fed.want < 10_000, "{fed:?}");
 
     let mut flipped = log.clone();
     flipped[bad.pos + 70] ^= 4;
@@ -368,6 +389,12 @@ fn a_dump_steps_over_damage() {
     let summary = dump_log(&flipped, options, &mut out);
     assert_eq!((summary.batches, summary.corrupt_batches), (whole.batches, 1));
     assert!(out.lines().nth(3).expect("a line").ends_with("isvalid: false"));
+
+    // What lies behind a tear and is older than what was read is not brought back.
+    let torn = [&log, &[0xee; 100][..], found[1].bytes].concat();
+    let summary = dump_log(&torn, options, &mut String::new());
+    assert_eq!(summary.batches, whole.batches);
+    assert_eq!(summary.invalid_tail_bytes as usize, 100 + found[1].bytes.len());
 
     for cut in 1..200 {
         let mut out = String::new();
@@ -377,6 +404,17 @@ fn a_dump_steps_over_damage() {
         assert_eq!(summary.invalid_tail_bytes as usize, log.len() - cut - end, "cut {cut}");
         assert_eq!(summary.skipped_bytes, 0);
     }
+}
+
+#[test]
+fn a_dump_of_an_index_ends_where_its_unused_space_begins() {
+    let entry = OffsetEntry { relative_offset: 5, pos: 100 }.encode();
+    let bytes = [&entry[..], &[0; 80]].concat();
+    assert_eq!(dump::index_lines(7, &bytes).collect::<Vec<_>>(), ["offset: 12 position: 100"]);
+    let entry = TimeEntry { timestamp: T, relative_offset: 5 }.encode();
+    let bytes = [&entry[..], &[0; 60]].concat();
+    let lines: Vec<_> = dump::time_index_lines(7, &bytes).collect();
+    assert_eq!(lines, ["timestamp: 1700000000000 offset: 12"]);
 }
 
 #[test]
@@ -451,12 +489,11 @@ const T: i64 = 1_700_000_000_000;
 
 /// Appendix B1: three records, null key, null value, headers with and without a value.
 fn three_records() -> (Vec<u8>, Vec<u8>) {
-    let wanted = hex(
-        "00 00 00 00 00 00 00 64 00 00 00 55 00 00 00 07 02 c5 de a8 00 00 00 00 00 00 02 00 00 01 8b cf
-         e5 68 00 00 00 01 8b cf e5 68 05 ff ff ff ff ff ff ff ff ff ff ff ff ff ff 00 00 00 03 14 00 00
-         00 04 6b 31 04 76 31 00 1e 00 0a 02 01 04 76 32 04 02 68 02 78 02 6e 01 10 00 05 04 04 6b 31 01
-         00",
-    );
+    let wanted = hex("00 00 00 00 00 00 00 64 00 00 00 55 00 00 00 07 02 c5 de a8 00 00 00 00
+         00 00 02 00 00 01 8b cf e5 68 00 00 00 01 8b cf e5 68 05 ff ff ff ff ff
+         ff ff ff ff ff ff ff ff ff 00 00 00 03 14 00 00 00 04 6b 31 04 76 31 00
+         1e 00 0a 02 01 04 76 32 04 02 68 02 78 02 6e 01 10 00 05 04 04 6b 31 01
+         00");
     let mut builder = BatchBuilder::new();
     builder.append(Some(b"k1"), Some(b"v1"), &[], T);
     builder.append(None, Some(b"v2"), &[(b"h", Some(b"x")), (b"n", None)], T + 5);
@@ -499,11 +536,10 @@ fn vector_b2_append_time() {
 
 #[test]
 fn vector_b3_markers() {
-    let commit = hex(
-        "00 00 00 00 00 00 00 67 00 00 00 42 00 00 00 07 02 71 fb 2b 9f 00 30 00 00 00 00 00 00 01 8b cf
-         e5 68 00 00 00 01 8b cf e5 68 00 00 00 00 00 00 00 0f a0 00 03 ff ff ff ff 00 00 00 01 20 00 00
-         00 08 00 00 00 01 0c 00 00 00 00 00 2a 00",
-    );
+    let commit = hex("00 00 00 00 00 00 00 67 00 00 00 42 00 00 00 07 02 71 fb 2b 9f 00 30 00
+         00 00 00 00 00 01 8b cf e5 68 00 00 00 01 8b cf e5 68 00 00 00 00 00 00
+         00 0f a0 00 03 ff ff ff ff 00 00 00 01 20 00 00 00 08 00 00 00 01 0c 00
+         00 00 00 00 2a 00");
     let mut abort = commit.clone();
     abort[17..21].copy_from_slice(&hex("85 c5 fd d7"));
     abort[69] = 0;
@@ -530,10 +566,9 @@ fn vector_b3_markers() {
 
 #[test]
 fn vector_b4_an_empty_batch_of_compaction() {
-    let bytes = hex(
-        "00 00 00 00 00 00 00 64 00 00 00 31 00 00 00 07 02 6d 32 12 17 00 00 00 00 00 02 ff ff ff ff ff
-         ff ff ff 00 00 01 8b cf e5 68 05 00 00 00 00 00 00 0f a0 00 03 00 00 00 0a 00 00 00 00",
-    );
+    let bytes = hex("00 00 00 00 00 00 00 64 00 00 00 31 00 00 00 07 02 6d 32 12 17 00 00 00
+         00 00 02 ff ff ff ff ff ff ff ff 00 00 01 8b cf e5 68 05 00 00 00 00 00
+         00 0f a0 00 03 00 00 00 0a 00 00 00 00");
     let header = batch::verify_stored(&bytes).expect("sound");
     assert_eq!((header.last_offset(), header.last_sequence(), header.records_count), (102, 12, 0));
     assert_eq!(record::records(&bytes[61..], &header).count(), 0);
@@ -543,10 +578,8 @@ fn vector_b4_an_empty_batch_of_compaction() {
 fn vector_b5_old_formats_are_named() {
     let magic_0 =
         hex("00 00 00 00 00 00 00 05 00 00 00 10 1f ec d7 0a 00 00 00 00 00 01 6b 00 00 00 01 76");
-    let magic_1 = hex(
-        "00 00 00 00 00 00 00 05 00 00 00 18 39 26 8c 33 01 00 00 00 01 8b cf e5 68 00 00 00 00 01 6b
-         00 00 00 01 76",
-    );
+    let magic_1 = hex("00 00 00 00 00 00 00 05 00 00 00 18 39 26 8c 33 01 00 00 00 01 8b cf e5 68
+         00 00 00 00 01 6b 00 00 00 01 76");
     for (bytes, magic) in [(magic_0, 0), (magic_1, 1)] {
         assert_eq!(batch::parse_header(&bytes), Err(batch::BatchError::Legacy { magic }));
     }

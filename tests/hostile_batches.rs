@@ -1,5 +1,5 @@
-//! Memory under hostile batches (R01, R88): no number that a batch contains may size an allocation, and an
-//! uncompressed batch is checked without any.
+//! Memory under hostile batches (R01, R88): no number that a batch contains may size an allocation,
+//! and an uncompressed batch is checked without any.
 //!
 //! Own file, because it counts every allocation of its process.
 
@@ -32,8 +32,9 @@ fn count(grown: isize) {
     CALLS.set(CALLS.get() + usize::from(grown > 0));
 }
 
-// SAFETY: every call goes to `System` unchanged, which upholds the contract; counting uses thread-local
-// `Cell`s of constant initial value without a destructor, so it neither allocates nor unwinds.
+// SAFETY: every call goes to `System` unchanged, which upholds the contract; counting uses
+// thread-local `Cell`s of constant initial value without a destructor, so it neither allocates nor
+// unwinds.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
@@ -92,7 +93,12 @@ fn read_everywhere(bytes: &[u8], scratch: &mut Scratch) {
     let header = batch::verify(bytes).expect("its checksum holds");
     let _ = batch::verify_stored(bytes);
     assert!(record::records(&bytes[HEADER_LEN..], &header).count() <= 2);
-    let options = Options { records: true, data: true, decompressed_bytes_max: 1 << 16 };
+    let options = Options {
+        records: true,
+        data: true,
+        decompressed_bytes_max: 1 << 16,
+        batch_bytes_max: 1 << 20,
+    };
     LogDump::new(options).feed(bytes, true, &mut |_| {});
 }
 
@@ -147,8 +153,8 @@ fn an_uncompressed_batch_is_checked_without_an_allocation() {
 /// A record that declares a length and a value as long as i32 can: a walk follows it to the end.
 const ENDLESS: [u8; 14] = [0xfe, 0xff, 0xff, 0xff, 0x0f, 0, 0, 0, 1, 0xfe, 0xff, 0xff, 0xff, 0x0f];
 
-/// At most a megabyte that would become many: an endless record of zeros, in streams joined to gigabytes
-/// where the codec allows it.
+/// At most a megabyte that would become many: an endless record of zeros, in streams joined to
+/// gigabytes where the codec allows it.
 fn bomb(codec: Codec) -> Vec<u8> {
     let compressed = |plain: &[u8]| {
         let mut stream = Vec::new();
@@ -194,11 +200,11 @@ fn r88_declared_sizes_are_not_allocated() {
     let raw_snappy = [0xff, 0xff, 0xff, 0xff, 0x0f, 0, 0];
     let framed_snappy = [&b"\x82SNAPPY\0\0\0\0\x01\0\0\0\x01\0\0\0\x07"[..], &raw_snappy].concat();
     let long_block = b"\x82SNAPPY\0\0\0\0\x01\0\0\0\x01\x7f\xff\xff\xff\0".to_vec();
-    // The largest blocks, a content size of 2^60, and a block that claims 4 MiB.
-    let lz4 = {
+    // The largest blocks and a content size of 2^60 declared; one claims 4 MiB, one has five bytes.
+    let lz4 = |block: u32| {
         let descriptor = [&[0x68, 0x70][..], &(1u64 << 60).to_le_bytes()].concat();
         let check = (twox_hash::XxHash32::oneshot(0, &descriptor) >> 8) as u8;
-        [&[0x04, 0x22, 0x4d, 0x18][..], &descriptor, &[check], &(4u32 << 20).to_le_bytes(), &[0; 9]]
+        [&[0x04, 0x22, 0x4d, 0x18][..], &descriptor, &[check], &block.to_le_bytes(), &[0; 9]]
             .concat()
     };
     let mut scratch = Scratch::new();
@@ -208,7 +214,8 @@ fn r88_declared_sizes_are_not_allocated() {
         (Codec::Snappy, raw_snappy.to_vec()),
         (Codec::Snappy, framed_snappy),
         (Codec::Snappy, long_block),
-        (Codec::Lz4, lz4),
+        (Codec::Lz4, lz4(4 << 20)),
+        (Codec::Lz4, lz4(5)),
     ] {
         let mut bytes = batch_around(codec, &payload);
         let (refused, peak, _) = measured(|| check_produce(&mut bytes, &lax, &mut scratch));
@@ -223,8 +230,8 @@ fn resident_bytes() -> u64 {
     pages.parse::<u64>().expect("a number") * 4096
 }
 
-/// The highest levels ask for a window of 128 MiB whatever they compress. Such a batch is an honest one;
-/// what it costs is what it holds.
+/// The highest levels ask for a window of 128 MiB whatever they compress. Such a batch is an honest
+/// one; what it costs is what it holds.
 #[test]
 fn a_wide_zstd_window_costs_what_is_written_into_it() {
     let mut builder = BatchBuilder::new();

@@ -1,7 +1,7 @@
 //! Kafka's checkpoint files as text: offsets by partition, and the leader epochs of one partition.
 //!
-//! Owns the container (version, count, rows) and the rules of the leader-epoch cache. Never reads or
-//! replaces the files: `log` does, by temporary file and rename.
+//! Owns the container (version, count, rows) and the rules of the leader-epoch cache. Never reads
+//! or replaces the files: `log` does, by temporary file and rename.
 
 use std::fmt::Write;
 
@@ -48,8 +48,8 @@ pub(super) fn utf8(bytes: &[u8]) -> Result<&str, TextError> {
 
 const VERSION: &str = "0";
 
-/// The rows of a checkpoint: version, count, rows. An empty file and one with a version alone have none.
-/// The declared count is compared, never allocated for.
+/// The rows of a checkpoint: version, count, rows. An empty file and one with a version alone have
+/// none. The declared count is compared, never allocated for.
 fn parse_rows<T>(
     bytes: &[u8],
     columns: &'static str,
@@ -160,8 +160,8 @@ impl EpochCache {
         self.entries.last().copied()
     }
 
-    /// Notes that `epoch` writes from `start_offset` on. Returns whether anything changed, and so must be
-    /// stored.
+    /// Notes that `epoch` writes from `start_offset` on. Returns whether anything changed, and so
+    /// must be stored.
     pub fn assign(&mut self, epoch: i32, start_offset: i64) -> bool {
         assert!(epoch >= 0, "epoch {epoch}");
         assert!(start_offset >= 0, "start offset {start_offset}");
@@ -182,8 +182,8 @@ impl EpochCache {
         self.entries.len() != before
     }
 
-    /// The log now starts at `start_offset`, and the oldest entry covers it. Returns whether anything
-    /// changed.
+    /// The log now starts at `start_offset`, and the oldest entry covers it. Returns whether
+    /// anything changed.
     pub fn truncate_start(&mut self, start_offset: i64) -> bool {
         let below = self.entries.partition_point(|entry| entry.start_offset <= start_offset);
         let Some(covering) = self.entries.drain(..below).next_back() else { return false };
@@ -191,8 +191,9 @@ impl EpochCache {
         below > 1 || covering.start_offset != start_offset
     }
 
-    /// Where the records of `epoch` end, and the epoch that is true of: of the latest epoch the log's end,
-    /// of an earlier one the start of the next. None if `epoch` is newer than all that is known.
+    /// Where the records of `epoch` end, and the epoch that is true of: of the latest epoch the
+    /// log's end, of an earlier one the start of the next. None if `epoch` is newer than all that
+    /// is known.
     pub fn end_offset_for(&self, epoch: i32, log_end_offset: i64) -> Option<(i32, i64)> {
         if self.latest()?.epoch == epoch {
             return Some((epoch, log_end_offset));

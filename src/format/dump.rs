@@ -1,8 +1,8 @@
 //! What is in a log directory's files, as the lines that `kafka-dump-log` prints.
 //!
-//! Owns the text, and the way through damaged bytes: a bad stretch is named and stepped over, and the dump
-//! goes on at the next batch that can be trusted. Never opens a file: the CLI brings the bytes a window at
-//! a time, and prints what comes back.
+//! Owns the text, and the way through damaged bytes: a bad stretch is named and stepped over, and
+//! the dump goes on at the next batch that can be trusted. Never opens a file: the CLI brings the
+//! bytes a window at a time, and prints what comes back.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -23,6 +23,8 @@ pub struct Options {
     pub data: bool,
     /// What one batch may decompress to before its records are given up (R88).
     pub decompressed_bytes_max: u64,
+    /// A batch that declares more is taken for damage: what a window may have to grow to.
+    pub batch_bytes_max: usize,
 }
 
 /// What a dump of a `.log` found, for the closing remarks.
@@ -37,7 +39,8 @@ pub struct Summary {
     pub skipped_bytes: u64,
     /// Bytes at the end that are no whole batch.
     pub invalid_tail_bytes: u64,
-    /// Where record offsets are not consecutive: (offset, the next one). Only with `Options::records`.
+    /// Where record offsets are not consecutive: (offset, the next one). Only with
+    /// `Options::records`.
     pub gaps: Vec<(i64, i64)>,
 }
 
@@ -46,7 +49,8 @@ pub struct Summary {
 pub struct Fed {
     /// Bytes of the window that are dealt with.
     pub consumed: usize,
-    /// The next window begins behind them, and should have at least this many bytes (if the file has).
+    /// The next window begins behind them, and should have at least this many bytes (if the file
+    /// has).
     pub want: usize,
 }
 
@@ -80,8 +84,8 @@ impl LogDump {
         }
     }
 
-    /// Prints the whole batches in `window`, the bytes that follow those consumed so far. `at_end` says
-    /// that the file ends with the window; then all of it is consumed.
+    /// Prints the whole batches in `window`, the bytes that follow those consumed so far. `at_end`
+    /// says that the file ends with the window; then all of it is consumed.
     pub fn feed(&mut self, window: &[u8], at_end: bool, out: &mut dyn FnMut(&str)) -> Fed {
         let mut used = 0;
         let want = loop {
@@ -122,7 +126,9 @@ impl LogDump {
                 Fed { consumed, want: 0 }
             }
             // A size beyond the end of the file may be damage, with sound batches behind it.
-            Some(batch::Stop::Incomplete { have, need, .. }) if at_end && have >= HEADER_LEN => {
+            Some(batch::Stop::Incomplete { have, need, .. })
+                if have >= HEADER_LEN && (at_end || need > self.options.batch_bytes_max) =>
+            {
                 let error = BatchError::NeedMore { have, need };
                 self.lost = Some((self.pos + consumed as u64, error));
                 Fed { consumed, want: 0 }
@@ -132,16 +138,15 @@ impl LogDump {
         }
     }
 
-    /// Steps over bytes until a batch begins that can be trusted: possible in all its numbers, not before
-    /// what was read already, its checksum true.
+    /// Steps over bytes until a batch begins that can be trusted: possible in all its numbers, not
+    /// before what was read already, its checksum true.
     fn search(&mut self, rest: &[u8], at_end: bool, out: &mut dyn FnMut(&str)) -> Fed {
         // The first byte of the stretch is known to begin nothing.
         let begins = self.lost.is_some_and(|(pos, _)| pos == self.pos);
         for at in usize::from(begins)..rest.len() {
             let tail = rest.get(at..).unwrap_or_default();
             if tail.len() < HEADER_LEN {
-                let consumed = if at_end { at } else { at.max(usize::from(begins)) };
-                return Fed { consumed, want: HEADER_LEN };
+                return Fed { consumed: at, want: HEADER_LEN };
             }
             let Ok(header) = batch::parse_header(tail) else { continue };
             if !self.plausible(&header) {
@@ -152,7 +157,9 @@ impl LogDump {
                     self.resume(at, out);
                     return Fed { consumed: at, want: 0 };
                 }
-                Err(BatchError::NeedMore { need, .. }) if !at_end => {
+                Err(BatchError::NeedMore { need, .. })
+                    if !at_end && need <= self.options.batch_bytes_max =>
+                {
                     return Fed { consumed: at, want: need };
                 }
                 Err(_) => {}
@@ -250,8 +257,8 @@ pub fn empty_line(path: &str) -> String {
     format!("{path} is empty.")
 }
 
-/// Text as Java shows it. It differs from `String::from_utf8_lossy` in one thing: an encoded surrogate
-/// (ED A0..BF, and what continues it) becomes one U+FFFD, not one a byte.
+/// Text as Java shows it. It differs from `String::from_utf8_lossy` in one thing: an encoded
+/// surrogate (ED A0..BF, and what continues it) becomes one U+FFFD, not one a byte.
 fn lossy(bytes: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = std::str::from_utf8(bytes) {
         return Cow::Borrowed(text);

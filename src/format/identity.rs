@@ -218,8 +218,8 @@ fn unescape(text: &str) -> String {
     String::from_utf16_lossy(&units)
 }
 
-/// The broker epoch in a `.kafka_cleanshutdown`. None, for an empty or unreadable one, still means that
-/// the stop was clean: only that the file exists counts.
+/// The broker epoch in a `.kafka_cleanshutdown`. None, for an empty or unreadable one, still means
+/// that the stop was clean: only that the file exists counts.
 pub fn parse_clean_shutdown(bytes: &[u8]) -> Option<i64> {
     let json: serde_json::Value = serde_json::from_slice(bytes).ok()?;
     json.get("brokerEpoch")?.as_i64()
@@ -257,7 +257,8 @@ mod tests {
     #[test]
     fn meta_properties() {
         let text = "#\n#Mon Nov 30 20:32:25 UTC 2026\nnode.id=1\n\
-                    directory.id=no_quP3iReu5zOszLTd55A\nversion=1\ncluster.id=V6K0UaspRrWT6NQD32q7Uw\n";
+                    directory.id=no_quP3iReu5zOszLTd55A\nversion=1\n\
+                    cluster.id=V6K0UaspRrWT6NQD32q7Uw\n";
         let meta = MetaProperties::parse(text.as_bytes()).expect("sound");
         assert_eq!((meta.version, meta.node_id), (1, Some(1)));
         assert_eq!(meta.cluster_id.as_deref(), Some("V6K0UaspRrWT6NQD32q7Uw"));

@@ -105,7 +105,8 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<ProducerEntry>, SnapshotError> {
     Ok(entries.iter().filter_map(ProducerEntry::decode).collect())
 }
 
-/// The file's bytes; without entries the ten that Kafka writes at every roll of a log without producers.
+/// The file's bytes; without entries the ten that Kafka writes at every roll of a log without
+/// producers.
 pub fn render(entries: &[ProducerEntry]) -> Vec<u8> {
     let mut body = Vec::with_capacity(4 + entries.len() * ENTRY_LEN);
     body.extend((entries.len() as i32).to_be_bytes());
