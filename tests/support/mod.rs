@@ -136,6 +136,23 @@ impl Driver {
         waiter
     }
 
+    /// A flush request whose waiter counts no records.
+    pub fn flush_counted(&mut self) -> Waiter {
+        self.next_waiter += 1;
+        let waiter = Waiter(self.next_waiter << 16);
+        self.log.flush(waiter, self.io.now());
+        waiter
+    }
+
+    /// As `append`, with a waiter that carries `flags` in its low bits.
+    pub fn append_flagged(&mut self, bytes: &[u8], level: AckLevel, flags: u64) -> Staged {
+        let batches = Batches::from_headers(self.pool.copied(bytes).unwrap()).unwrap();
+        self.next_waiter += 1;
+        let waiter = Waiter(self.next_waiter << 16 | flags);
+        let (now, wall) = (self.io.now(), self.io.wall_ms());
+        self.log.append(batches, level, waiter, now, wall).expect("accepted")
+    }
+
     pub fn waiter(&mut self) -> Waiter {
         self.next_waiter += 1;
         Waiter(self.next_waiter)
