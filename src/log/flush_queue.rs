@@ -116,10 +116,6 @@ impl FlushQueue {
         durable.max(self.bounded.back().map(|w| w.reach.end))
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.pending.is_empty() && self.bounded.is_empty() && self.durable.is_empty()
-    }
-
     /// A write up to `end` was submitted.
     pub fn on_submitted(&mut self, end: Offset, now: Micros) {
         while let Some(waiting) = self.pending.get_mut(self.submitted) {

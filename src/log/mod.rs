@@ -16,6 +16,7 @@ mod by_time;
 mod closing;
 mod config;
 mod create;
+pub mod datadir;
 mod filejob;
 mod flush_queue;
 mod locate;

@@ -315,7 +315,7 @@ impl Partition {
         for file in self.closes.drain(..) {
             out.push(Task::Close, Op::Close { file });
         }
-        if !matches!(self.state, PartitionState::Poisoned { .. }) {
+        if matches!(self.state, PartitionState::Open | PartitionState::NoSpace) {
             self.plan_space(now, out);
             if self.space.lets_work() {
                 self.plan_creates(out);
