@@ -2,9 +2,9 @@
 //! what a slow or failing disk does to them.
 //!
 //! Owns: the behaviours of fetch, produce and frames that need a clock or a fault. Never does: real
-//! I/O. Left: `support`. Right: nobody.
+//! I/O. Left: `harness`. Right: nobody.
 
-mod support;
+mod harness;
 
 use ringlog::errors::ErrorCode;
 use ringlog::format::batch;
@@ -15,7 +15,7 @@ use ringlog::protocol::metadata::MetadataRequest;
 use ringlog::protocol::offsets::{ListOffsetsRequest, ListOffsetsResponse, special};
 use ringlog::shard::FetchPath;
 use ringlog::types::{AckLevel, Handle, Micros};
-use support::{Response, Setup, SimShard, Wire, batch};
+use harness::{Response, Setup, SimShard, Wire, batch};
 
 const SEED: u64 = 11;
 
