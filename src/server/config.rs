@@ -238,8 +238,7 @@ impl Config {
             resolve_cores(flags.cores.as_deref(), flags.shards.map(|_| shards as u16), allowed)?;
         let frame_max = bounded("frame-max", flags.frame_max, 8 * MIB, (64 * KIB, GIB))?;
         let fetch_max = bounded("fetch-max", flags.fetch_max, 8 * MIB, (4 * KIB, GIB))?;
-        let memory =
-            bounded("shard-memory", flags.shard_memory, 256 * MIB, (4 * MIB, 1024 * GIB))?;
+        let memory = bounded("shard-memory", flags.shard_memory, 256 * MIB, (4 * MIB, 1024 * GIB))?;
         let least = 2 * frame_max + fetch_max;
         if memory < least {
             return Err(ConfigError::Memory { given: Size(memory), least: Size(least) });
@@ -263,12 +262,7 @@ impl Config {
             in_flight_max: counted("in-flight-max", flags.in_flight_max, 256, (1, 65536))?,
             connections_max: counted("connections-max", flags.connections_max, 4096, (1, 65536))?,
             shard_memory_bytes: memory as usize,
-            partitions_max: counted(
-                "partitions-max",
-                flags.partitions_max,
-                65536,
-                (1, 1 << 20),
-            )?,
+            partitions_max: counted("partitions-max", flags.partitions_max, 65536, (1, 1 << 20))?,
             segment_bytes: segment as u32,
             checkpoint_interval: flags
                 .checkpoint_interval
@@ -310,11 +304,8 @@ mod tests {
     fn defaults_resolve_and_a_flag_wins_over_the_file() {
         let file: Flags = toml::from_str("shards = 2\nframe-max = \"1MiB\"\nflush = \"each\"")
             .expect("the file parses");
-        let config = Config::resolve(
-            Flags { shards: Some(1), ..flags() }.or(file),
-            &[0, 1],
-        )
-        .expect("in bounds");
+        let config = Config::resolve(Flags { shards: Some(1), ..flags() }.or(file), &[0, 1])
+            .expect("in bounds");
         assert_eq!((config.shards, config.frame_bytes_max), (1, 1 << 20));
         assert_eq!(config.flush.to_string(), "each");
         assert_eq!(config.cores, [0]);

@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::config::Config;
-use super::datadir::{DataDir, Point, random_id};
+use super::datadir::{Home, Point, random_id};
 use super::topic_config;
 use super::topics::{self, Topic, TopicFile};
 use crate::errors::ErrorCode;
 use uuid::Uuid;
 
 use crate::format::identity::{parse_uuid, render_uuid};
-use crate::format::name::{check_topic, dir_name};
+use crate::format::name::check_topic;
 use crate::io::Io;
 use crate::io::blocking::Blocking;
 use crate::io::buffers::Pool;
@@ -25,7 +25,9 @@ use crate::log::LogConfig;
 use crate::policy::place::shard_of;
 use crate::shard::catalogue::{self, Catalogue, Marks, PartitionEntry, TopicEntry};
 use crate::shard::histograms::{Counters, Stages};
-use crate::shard::mailbox::{Closed, FromShard, PartitionSpec, Settings, ShardBox, ToShard, Waiter};
+use crate::shard::mailbox::{
+    Closed, FromShard, PartitionSpec, Settings, ShardBox, ToShard, Waiter,
+};
 use crate::types::{Handle, Offset, ShardId};
 
 /// Why the control thread cannot start or go on.
@@ -49,9 +51,24 @@ pub struct Asker {
 
 /// A change or question that waits for shards.
 pub(super) enum Waiting {
-    Create { asker: Asker, name: String, left: Vec<Handle>, failed: Option<String> },
-    Delete { asker: Asker, entry: Arc<TopicEntry>, left: Vec<Handle> },
-    Stats { asker: Asker, left: Vec<usize>, flags: u32, stages: Box<Stages>, counters: Box<Counters> },
+    Create {
+        asker: Asker,
+        name: String,
+        left: Vec<Handle>,
+        failed: Option<String>,
+    },
+    Delete {
+        asker: Asker,
+        entry: Arc<TopicEntry>,
+        left: Vec<Handle>,
+    },
+    Stats {
+        asker: Asker,
+        left: Vec<usize>,
+        flags: u32,
+        stages: Box<Stages>,
+        counters: Box<Counters>,
+    },
 }
 
 /// Where the server is between its start and its end.
@@ -67,7 +84,7 @@ pub struct Control<I: Io> {
     pub(super) io: I,
     pub(super) pool: Pool,
     pub(super) config: Config,
-    pub(super) dir: DataDir,
+    pub(super) dir: Home,
     pub(super) defaults: Settings,
     pub(super) topics: TopicFile,
     pub(super) catalogue: Arc<Catalogue>,
@@ -89,7 +106,7 @@ impl<I: Io> Control<I> {
     pub fn new(
         io: I,
         config: Config,
-        dir: DataDir,
+        dir: Home,
         shards: Vec<ShardBox>,
     ) -> Result<Control<I>, ControlError> {
         let log = LogConfig {
@@ -188,10 +205,14 @@ impl<I: Io> Control<I> {
         topic: &Topic,
         clean: bool,
     ) -> (Arc<TopicEntry>, Vec<(ShardId, PartitionSpec)>) {
-        let settings = topic_config::resolve(&self.defaults, &topic.configs).unwrap_or_else(|why| {
-            tracing::error!("topic {:?}: {why}; serving it with the server's settings", topic.name);
-            self.defaults.clone()
-        });
+        let settings =
+            topic_config::resolve(&self.defaults, &topic.configs).unwrap_or_else(|why| {
+                tracing::error!(
+                    "topic {:?}: {why}; serving it with the server's settings",
+                    topic.name
+                );
+                self.defaults.clone()
+            });
         let mut partitions = Vec::new();
         let mut specs = Vec::new();
         for index in 0..topic.partitions {
@@ -206,7 +227,7 @@ impl<I: Io> Control<I> {
                 shard,
                 PartitionSpec {
                     handle,
-                    dir: self.dir.path().join(dir_name(&topic.name, index as i32)),
+                    dir: self.dir.log_dir(&topic.name, index),
                     topic: topic.name.clone(),
                     index,
                     settings: settings.clone(),
@@ -347,7 +368,10 @@ impl<I: Io> Control<I> {
         let clean = self.closed.iter().filter(|one| one.clean).count();
         if clean < expected {
             // D9: the marker would claim what is not so.
-            tracing::warn!("{} of {expected} partitions did not close cleanly: no clean marker; the next start recovers them", expected - clean);
+            tracing::warn!(
+                "{} of {expected} partitions did not close cleanly: no clean marker; the next start recovers them",
+                expected - clean
+            );
             return;
         }
         let mut blocking = Blocking::new(&mut self.io, self.pool.clone());

@@ -1,48 +1,28 @@
-//! The data directory around the partitions: lock, identity, clean marker, checkpoints, names.
+//! The data directory as this server holds it: what was found at the start, and how it changes.
 //!
-//! Owns: every file directly in it but the topic file, and the order in which they change (D9).
-//! Never does: look into a partition (`log` does). Left: `format`, `io`. Right: `control`.
+//! Owns: the state around the partitions (identity, clean marker, checkpoint rows) and making and
+//! removing topics' directories. Never does: the files' formats and their replacement
+//! (`log::datadir`), or look into a partition. Left: `log::datadir`, `log::create`. Right:
+//! `control`.
 
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use uuid::Uuid;
 
-use crate::format::checkpoint::{OffsetRow, parse_offsets, render_offsets};
-use crate::format::identity::{
-    MetaProperties, parse_partition_metadata, render_clean_shutdown, render_uuid,
-};
-use crate::format::name::{DirState, PartitionDir, check_topic, dir_name, marked_dir_name};
+use crate::format::identity::{MetaProperties, parse_partition_metadata, render_uuid};
+use crate::format::name::{DirState, check_topic, marked_dir_name};
 use crate::io::blocking::Blocking;
 use crate::io::{Errno, Io};
 use crate::log::METADATA_NAME;
+use crate::log::datadir::{Checkpoint, DataDir, DataDirError, LogDir, Offsets};
 use crate::types::Offset;
 
-const META: &str = "meta.properties";
-const CLEAN: &str = ".kafka_cleanshutdown";
-const RECOVERY_POINTS: &str = "recovery-point-offset-checkpoint";
-const LOG_STARTS: &str = "log-start-offset-checkpoint";
-const HIGH_WATERMARKS: &str = "replication-offset-checkpoint";
-const REMOTE_CACHE: &str = "remote-log-index-cache";
-const CLUSTER_METADATA: &str = "__cluster_metadata";
-
 /// Largest small file that is read whole.
-const FILE_BYTES_MAX: usize = 64 << 20;
+const FILE_BYTES_MAX: usize = 1 << 20;
 
-/// What could not be done, where, and why.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DirError {
-    #[error("{what} {path}: {errno}")]
-    Io { what: &'static str, path: String, errno: Errno },
-    #[error("{path}: {why}")]
-    Content { path: String, why: String },
-    #[error("two directories hold {topic}-{partition}: {path}; move one away")]
-    Twice { topic: String, partition: u32, path: String },
-}
-
-fn io(what: &'static str, path: &Path) -> impl FnOnce(Errno) -> DirError {
-    let path = path.display().to_string();
-    move |errno| DirError::Io { what, path, errno }
+fn io(what: &'static str, path: &Path) -> impl FnOnce(Errno) -> DataDirError {
+    let path = path.to_path_buf();
+    move |errno| DataDirError::Io { what, path, errno }
 }
 
 /// A partition directory found on disk.
@@ -63,11 +43,10 @@ pub struct Point {
     pub high_watermark: Offset,
 }
 
-type Offsets = HashMap<(String, u32), Offset>;
-
+/// A locked data directory.
 #[derive(Debug)]
-pub struct DataDir {
-    path: PathBuf,
+pub struct Home {
+    dir: DataDir,
     meta: MetaProperties,
     was_clean: bool,
     partitions: Vec<FoundPartition>,
@@ -75,33 +54,33 @@ pub struct DataDir {
     log_starts: Offsets,
 }
 
-impl DataDir {
+impl Home {
     /// Reads a locked directory, making it what a first start needs. The clean marker is gone, and
     /// its removal synced, when this returns (D9).
-    pub fn open<I: Io>(b: &mut Blocking<'_, I>, path: &Path) -> Result<DataDir, DirError> {
-        let meta = read_meta(b, path)?;
-        let partitions = scan(b, path)?;
-        let marker = path.join(CLEAN);
-        let was_clean = match b.unlink(&marker) {
-            Ok(()) => {
-                b.sync_dir(path).map_err(io("syncing", path))?;
-                true
+    pub fn open<I: Io>(b: &mut Blocking<'_, I>, path: &Path) -> Result<Home, DataDirError> {
+        let dir = DataDir::new(path);
+        let meta = match dir.read_meta(b)? {
+            Some(meta) => meta,
+            None => {
+                let meta = new_meta();
+                dir.write_meta(b, &meta, "written by ringlog")?;
+                meta
             }
-            Err(Errno::ENOENT) => false,
-            Err(errno) => return Err(io("removing", &marker)(errno)),
         };
-        Ok(DataDir {
-            path: path.to_path_buf(),
-            meta,
-            was_clean,
-            partitions,
-            recovery_points: read_offsets(b, &path.join(RECOVERY_POINTS))?,
-            log_starts: read_offsets(b, &path.join(LOG_STARTS))?,
-        })
+        let partitions = find(b, &dir)?;
+        let was_clean = dir.take_clean_marker(b)?;
+        let recovery_points = dir.read_checkpoint(b, Checkpoint::RecoveryPoint)?;
+        let log_starts = dir.read_checkpoint(b, Checkpoint::LogStart)?;
+        Ok(Home { dir, meta, was_clean, partitions, recovery_points, log_starts })
     }
 
     pub fn path(&self) -> &Path {
-        &self.path
+        self.dir.path()
+    }
+
+    /// Where a partition's files are.
+    pub fn log_dir(&self, topic: &str, index: u32) -> std::path::PathBuf {
+        self.dir.log_dir(topic, index as i32)
     }
 
     pub fn partitions(&self) -> &[FoundPartition] {
@@ -122,11 +101,11 @@ impl DataDir {
     }
 
     pub fn recovery_point(&self, topic: &str, index: u32) -> Option<Offset> {
-        self.recovery_points.get(&(topic.to_string(), index)).copied()
+        self.recovery_points.get(&key(topic, index)).copied()
     }
 
     pub fn log_start(&self, topic: &str, index: u32) -> Option<Offset> {
-        self.log_starts.get(&(topic.to_string(), index)).copied()
+        self.log_starts.get(&key(topic, index)).copied()
     }
 
     /// Makes the partition directories of a topic; all of it is on the disk when this returns.
@@ -137,11 +116,8 @@ impl DataDir {
         partitions: u32,
         id: Uuid,
     ) -> Result<(), crate::log::CreateError> {
-        for index in 0..partitions {
-            let dir = self.path.join(dir_name(topic, index as i32));
-            crate::log::create(b, &dir, id, 0)?;
-        }
-        Ok(())
+        (0..partitions)
+            .try_for_each(|index| crate::log::create(b, &self.log_dir(topic, index), id, 0))
     }
 
     /// Renames the partition directories of a topic away, synced, then removes them. What a crash
@@ -151,21 +127,22 @@ impl DataDir {
         b: &mut Blocking<'_, I>,
         topic: &str,
         partitions: u32,
-    ) -> Result<(), DirError> {
+    ) -> Result<(), DataDirError> {
         let mut gone = Vec::new();
         for index in 0..partitions {
-            let from = self.path.join(dir_name(topic, index as i32));
+            let from = self.log_dir(topic, index);
             let id = Uuid::new_v4().as_u128();
-            let to = self.path.join(marked_dir_name(topic, index as i32, id, DirState::Delete));
+            let name = marked_dir_name(topic, index as i32, id, DirState::Delete);
+            let to = self.path().join(name);
             match b.rename(&from, &to) {
                 Ok(()) => gone.push(to),
                 Err(Errno::ENOENT) => {}
                 Err(errno) => return Err(io("renaming", &from)(errno)),
             }
-            self.recovery_points.remove(&(topic.to_string(), index));
-            self.log_starts.remove(&(topic.to_string(), index));
+            self.recovery_points.remove(&key(topic, index));
+            self.log_starts.remove(&key(topic, index));
         }
-        b.sync_dir(&self.path).map_err(io("syncing", &self.path))?;
+        b.sync_dir(self.path()).map_err(io("syncing", self.path()))?;
         gone.iter().try_for_each(|dir| remove_all(b, dir))
     }
 
@@ -174,35 +151,33 @@ impl DataDir {
         &mut self,
         b: &mut Blocking<'_, I>,
         points: &[Point],
-    ) -> Result<(), DirError> {
+    ) -> Result<(), DataDirError> {
         let mut high = Offsets::new();
         for point in points {
-            let key = (point.topic.clone(), point.index);
+            let key = key(&point.topic, point.index);
             self.recovery_points.insert(key.clone(), point.recovery_point);
             if point.log_start > Offset::ZERO {
                 self.log_starts.insert(key.clone(), point.log_start);
             }
             high.insert(key, point.high_watermark);
         }
-        let files =
-            [(RECOVERY_POINTS, &self.recovery_points), (LOG_STARTS, &self.log_starts)];
-        for (name, offsets) in files.into_iter().chain([(HIGH_WATERMARKS, &high)]) {
-            let path = self.path.join(name);
-            b.replace_file(&path, render(offsets).as_bytes()).map_err(io("replacing", &path))?;
-        }
-        Ok(())
+        self.dir.replace_checkpoint(b, Checkpoint::RecoveryPoint, &self.recovery_points)?;
+        self.dir.replace_checkpoint(b, Checkpoint::LogStart, &self.log_starts)?;
+        self.dir.replace_checkpoint(b, Checkpoint::Replication, &high)
     }
 
     /// The very last thing of a clean stop (D9).
-    pub fn write_clean_marker<I: Io>(&self, b: &mut Blocking<'_, I>) -> Result<(), DirError> {
-        let path = self.path.join(CLEAN);
-        b.replace_file(&path, render_clean_shutdown(-1).as_bytes())
-            .map_err(io("writing", &path))
+    pub fn write_clean_marker<I: Io>(&self, b: &mut Blocking<'_, I>) -> Result<(), DataDirError> {
+        self.dir.write_clean_marker(b)
     }
 }
 
+fn key(topic: &str, index: u32) -> (String, i32) {
+    (topic.to_string(), index as i32)
+}
+
 /// Makes the directory and what is missing above it, every new name synced.
-pub fn make<I: Io>(b: &mut Blocking<'_, I>, path: &Path) -> Result<(), DirError> {
+pub fn make<I: Io>(b: &mut Blocking<'_, I>, path: &Path) -> Result<(), DataDirError> {
     match b.stat(path) {
         Ok(stat) if stat.is_dir => return Ok(()),
         Ok(_) => return Err(io("using", path)(Errno::ENOTDIR)),
@@ -219,23 +194,13 @@ pub fn make<I: Io>(b: &mut Blocking<'_, I>, path: &Path) -> Result<(), DirError>
     b.sync_dir(parent).map_err(io("syncing", parent))
 }
 
-fn read_meta<I: Io>(b: &mut Blocking<'_, I>, dir: &Path) -> Result<MetaProperties, DirError> {
-    let path = dir.join(META);
-    if let Some(bytes) = b.read_file(&path, FILE_BYTES_MAX).map_err(io("reading", &path))? {
-        return MetaProperties::parse(&bytes).map_err(|error| DirError::Content {
-            path: path.display().to_string(),
-            why: error.to_string(),
-        });
-    }
-    let meta = MetaProperties {
+fn new_meta() -> MetaProperties {
+    MetaProperties {
         version: 1,
         node_id: Some(1),
         cluster_id: Some(render_uuid(random_id())),
         directory_id: Some(random_id()),
-    };
-    let text = meta.render("written by ringlog");
-    b.replace_file(&path, text.as_bytes()).map_err(io("writing", &path))?;
-    Ok(meta)
+    }
 }
 
 /// A new id; Kafka's never print with a dash in front.
@@ -248,36 +213,25 @@ pub fn random_id() -> Uuid {
     }
 }
 
-/// Partition directories by spec 1.1. What a deletion left behind is removed; what is neither a
-/// partition nor known is left alone with a warning (a broker would refuse to start).
-fn scan<I: Io>(b: &mut Blocking<'_, I>, dir: &Path) -> Result<Vec<FoundPartition>, DirError> {
-    let mut found: Vec<FoundPartition> = Vec::new();
-    for entry in b.list(dir).map_err(io("listing", dir))? {
-        if !entry.is_dir || entry.name == REMOTE_CACHE {
-            continue;
-        }
-        let path = dir.join(&entry.name);
-        let parsed = match PartitionDir::parse(&entry.name) {
-            Ok(parsed) if parsed.topic == CLUSTER_METADATA => continue,
-            Ok(parsed) if check_topic(parsed.topic).is_ok() => parsed,
-            _ => {
-                tracing::warn!("{} is no partition: left alone", path.display());
-                continue;
-            }
-        };
-        match parsed.state {
+/// The partitions to serve. What a deletion left behind is removed; what a broker set aside is
+/// left alone.
+fn find<I: Io>(
+    b: &mut Blocking<'_, I>,
+    dir: &DataDir,
+) -> Result<Vec<FoundPartition>, DataDirError> {
+    let mut found = Vec::new();
+    for LogDir { topic, partition, path, state } in dir.scan(b)? {
+        match state {
             DirState::Delete => remove_all(b, &path)?,
             DirState::Future | DirState::Stray => {
                 tracing::warn!("{} is not served: its name says so", path.display());
             }
+            DirState::Current if check_topic(&topic).is_err() => {
+                tracing::warn!("{} is not served: no topic has such a name", path.display());
+            }
             DirState::Current => {
-                let (topic, index) = (parsed.topic.to_string(), parsed.partition as u32);
-                if found.iter().any(|one| one.topic == topic && one.index == index) {
-                    let path = path.display().to_string();
-                    return Err(DirError::Twice { topic, partition: index, path });
-                }
                 let topic_id = read_topic_id(b, &path.join(METADATA_NAME));
-                found.push(FoundPartition { topic, index, topic_id });
+                found.push(FoundPartition { topic, index: partition as u32, topic_id });
             }
         }
     }
@@ -295,39 +249,7 @@ fn read_topic_id<I: Io>(b: &mut Blocking<'_, I>, path: &Path) -> Option<Uuid> {
     }
 }
 
-/// A checkpoint that cannot be read is an empty one: everything is scanned then.
-fn read_offsets<I: Io>(b: &mut Blocking<'_, I>, path: &Path) -> Result<Offsets, DirError> {
-    let Some(bytes) = b.read_file(path, FILE_BYTES_MAX).map_err(io("reading", path))? else {
-        return Ok(Offsets::new());
-    };
-    match parse_offsets(&bytes) {
-        Ok(rows) => Ok(rows.into_iter().filter_map(row).collect()),
-        Err(error) => {
-            tracing::error!("{}: {error}; taken as empty: every log is scanned", path.display());
-            Ok(Offsets::new())
-        }
-    }
-}
-
-fn row(row: OffsetRow) -> Option<((String, u32), Offset)> {
-    let index = u32::try_from(row.partition).ok()?;
-    Some(((row.topic, index), Offset::new(row.offset)?))
-}
-
-fn render(offsets: &Offsets) -> String {
-    let mut rows: Vec<OffsetRow> = offsets
-        .iter()
-        .map(|((topic, index), offset)| OffsetRow {
-            topic: topic.clone(),
-            partition: *index as i32,
-            offset: offset.get(),
-        })
-        .collect();
-    rows.sort_by(|a, b| (&a.topic, a.partition).cmp(&(&b.topic, b.partition)));
-    render_offsets(&rows)
-}
-
-fn remove_all<I: Io>(b: &mut Blocking<'_, I>, dir: &Path) -> Result<(), DirError> {
+fn remove_all<I: Io>(b: &mut Blocking<'_, I>, dir: &Path) -> Result<(), DataDirError> {
     for entry in b.list(dir).map_err(io("listing", dir))? {
         let path = dir.join(&entry.name);
         match entry.is_dir {
@@ -360,14 +282,14 @@ mod tests {
             let world = World::new(seed);
             let opened = with(&world, |b| {
                 make(b, Path::new(DIR)).unwrap();
-                let dir = DataDir::open(b, Path::new(DIR)).unwrap();
+                let dir = Home::open(b, Path::new(DIR)).unwrap();
                 assert!(!dir.was_clean(), "nothing stopped here before");
                 dir.write_clean_marker(b).unwrap();
-                DataDir::open(b, Path::new(DIR)).unwrap()
+                Home::open(b, Path::new(DIR)).unwrap()
             });
             assert!(opened.was_clean());
             world.power_cut();
-            let again = with(&world, |b| DataDir::open(b, Path::new(DIR)).unwrap());
+            let again = with(&world, |b| Home::open(b, Path::new(DIR)).unwrap());
             assert!(!again.was_clean(), "seed {seed}: a removed marker came back");
             assert_eq!(again.cluster_id(), opened.cluster_id(), "seed {seed}");
         }
@@ -378,7 +300,7 @@ mod tests {
         let world = World::new(1);
         with(&world, |b| {
             make(b, Path::new(DIR)).unwrap();
-            let mut dir = DataDir::open(b, Path::new(DIR)).unwrap();
+            let mut dir = Home::open(b, Path::new(DIR)).unwrap();
             let five = Offset::new(5).unwrap();
             let point = Point {
                 topic: "t".into(),
@@ -388,12 +310,12 @@ mod tests {
                 high_watermark: five,
             };
             dir.write_checkpoints(b, &[point]).unwrap();
-            let dir = DataDir::open(b, Path::new(DIR)).unwrap();
+            let dir = Home::open(b, Path::new(DIR)).unwrap();
             assert_eq!(dir.recovery_point("t", 3), Some(five));
             assert_eq!(dir.log_start("t", 3), None);
-            let path = Path::new(DIR).join(RECOVERY_POINTS);
+            let path = Path::new(DIR).join(Checkpoint::RecoveryPoint.file_name());
             b.replace_file(&path, b"0\n2\nt 3 5\n").unwrap();
-            assert_eq!(DataDir::open(b, Path::new(DIR)).unwrap().recovery_point("t", 3), None);
+            assert_eq!(Home::open(b, Path::new(DIR)).unwrap().recovery_point("t", 3), None);
         });
     }
 
@@ -403,12 +325,12 @@ mod tests {
             let world = World::new(seed);
             with(&world, |b| {
                 make(b, Path::new(DIR)).unwrap();
-                let mut dir = DataDir::open(b, Path::new(DIR)).unwrap();
+                let mut dir = Home::open(b, Path::new(DIR)).unwrap();
                 dir.create_topic(b, "t", 2, random_id()).unwrap();
                 dir.delete_topic(b, "t", 2).unwrap();
             });
             world.power_cut();
-            let dir = with(&world, |b| DataDir::open(b, Path::new(DIR)).unwrap());
+            let dir = with(&world, |b| Home::open(b, Path::new(DIR)).unwrap());
             assert_eq!(dir.partitions(), [], "seed {seed}");
         }
     }
@@ -419,11 +341,10 @@ mod tests {
             let (world, id) = (World::new(seed), random_id());
             with(&world, |b| {
                 make(b, Path::new(DIR)).unwrap();
-                DataDir::open(b, Path::new(DIR)).unwrap().create_topic(b, "a-b", 1, id).unwrap();
-                b.create_dir(&Path::new(DIR).join("lost+found")).unwrap();
+                Home::open(b, Path::new(DIR)).unwrap().create_topic(b, "a-b", 1, id).unwrap();
             });
             world.power_cut();
-            let dir = with(&world, |b| DataDir::open(b, Path::new(DIR)).unwrap());
+            let dir = with(&world, |b| Home::open(b, Path::new(DIR)).unwrap());
             let one = FoundPartition { topic: "a-b".into(), index: 0, topic_id: Some(id) };
             assert_eq!(dir.partitions(), [one], "seed {seed}");
         }

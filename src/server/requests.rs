@@ -66,7 +66,10 @@ impl<I: Io> Control<I> {
         let name = request.name.to_string();
         legal(&name)?;
         let exists = self.topics.find(&name).is_some()
-            || self.waiting.iter().any(|w| matches!(w, Waiting::Delete { entry, .. } if entry.name == name));
+            || self
+                .waiting
+                .iter()
+                .any(|w| matches!(w, Waiting::Delete { entry, .. } if entry.name == name));
         if exists {
             return Err((ErrorCode::TopicAlreadyExists, format!("topic {name:?} exists")));
         }
@@ -83,9 +86,11 @@ impl<I: Io> Control<I> {
             request.configs.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
         topic_config::resolve(&self.defaults, &configs)
             .map_err(|why| (ErrorCode::InvalidConfig, why))?;
-        let topic = Topic { name, id: render_uuid(random_id()), partitions: request.partitions, configs };
-        self.create_files(&topic)
-            .map_err(|e| (ErrorCode::KafkaStorageError, format!("creating {:?}: {e}", topic.name)))?;
+        let topic =
+            Topic { name, id: render_uuid(random_id()), partitions: request.partitions, configs };
+        self.create_files(&topic).map_err(|e| {
+            (ErrorCode::KafkaStorageError, format!("creating {:?}: {e}", topic.name))
+        })?;
         let (entry, specs) = self.entry(&topic, true);
         let left = entry.partitions.iter().map(|p| p.handle).collect();
         self.waiting.push(Waiting::Create { asker, name: topic.name.clone(), left, failed: None });
@@ -114,9 +119,10 @@ impl<I: Io> Control<I> {
 
     /// A shard opened a partition (or could not): a creation may be complete.
     pub(super) fn created(&mut self, handle: Handle, error: Option<String>) {
-        let at = self.waiting.iter().position(
-            |w| matches!(w, Waiting::Create { left, .. } if left.contains(&handle)),
-        );
+        let at = self
+            .waiting
+            .iter()
+            .position(|w| matches!(w, Waiting::Create { left, .. } if left.contains(&handle)));
         let Some(at) = at else { return };
         let Waiting::Create { asker, name, left, failed } = &mut self.waiting[at] else { return };
         left.retain(|one| *one != handle);
@@ -169,9 +175,10 @@ impl<I: Io> Control<I> {
 
     /// A shard let a partition go: when all have, the directories go too.
     pub(super) fn dropped(&mut self, handle: Handle) {
-        let at = self.waiting.iter().position(
-            |w| matches!(w, Waiting::Delete { left, .. } if left.contains(&handle)),
-        );
+        let at = self
+            .waiting
+            .iter()
+            .position(|w| matches!(w, Waiting::Delete { left, .. } if left.contains(&handle)));
         let Some(at) = at else { return };
         let Waiting::Delete { asker, entry, left } = &mut self.waiting[at] else { return };
         left.retain(|one| *one != handle);
@@ -203,7 +210,10 @@ impl<I: Io> Control<I> {
         })
     }
 
-    fn config_rows(&self, name: &str) -> Result<Vec<(&'static str, String, ConfigSource)>, Refused> {
+    fn config_rows(
+        &self,
+        name: &str,
+    ) -> Result<Vec<(&'static str, String, ConfigSource)>, Refused> {
         let none = BTreeMap::new();
         let overrides = self.topics.find(name).map_or(&none, |topic| &topic.configs);
         let settings = topic_config::resolve(&self.defaults, overrides)
@@ -348,7 +358,5 @@ impl<I: Io> Control<I> {
 }
 
 fn config_entries<'a>(rows: &'a [(&'static str, String, ConfigSource)]) -> Vec<ConfigEntry<'a>> {
-    rows.iter()
-        .map(|(key, value, source)| ConfigEntry { key, value, source: *source })
-        .collect()
+    rows.iter().map(|(key, value, source)| ConfigEntry { key, value, source: *source }).collect()
 }

@@ -16,17 +16,18 @@ use super::config::{
     Config, ConfigError, EngineFlag, FetchPathFlag, Flags, ValidateFlag, WritePathFlag,
 };
 use super::control::{Control, ControlError, Phase};
-use super::datadir::{self, DataDir};
+use super::datadir::{self, Home};
 use crate::format::validate::Depth;
 use crate::io::blocking::Blocking;
 use crate::io::buffers::Pool;
 use crate::io::engine::{self, Chosen, EngineKind};
 use crate::io::lock::{DirLock, WithoutLocks};
 use crate::io::op::Waker;
-use crate::io::syscall::{SyscallIo, SyscallOptions};
 use crate::io::probe::{DirFacts, Features};
+use crate::io::syscall::{SyscallIo, SyscallOptions};
 use crate::io::uring::{UringIo, UringOptions, WritePath};
 use crate::io::{Io, affinity, signal};
+use crate::log::datadir::DataDirError;
 use crate::shard::mailbox::{ControlBox, FromShard, MAILBOX_MESSAGES_MAX, ShardBox, ToShard};
 use crate::shard::{FetchPath, Hello, Shard, ShardConfig};
 use crate::types::{AckLevel, Micros, ShardId};
@@ -138,13 +139,13 @@ fn serve(
     let mut io = SyscallIo::new(SyscallOptions::inline())
         .map_err(|e| RunError::Engine(format!("the control thread's engine: {e}")))?;
     let mut blocking = Blocking::new(&mut io, Pool::new(64 << 20));
-    let fault = |error: datadir::DirError| super::control::fault(&config.data_dir, error);
+    let fault = |error: DataDirError| super::control::fault(&config.data_dir, error);
     datadir::make(&mut blocking, &config.data_dir).map_err(fault)?;
     let without_locks =
         if config.allow_unlocked { WithoutLocks::Proceed } else { WithoutLocks::Refuse };
     let lock = DirLock::acquire(&config.data_dir, without_locks)
         .map_err(|error| super::control::fault(&config.data_dir, error))?;
-    let dir = DataDir::open(&mut blocking, &config.data_dir).map_err(fault)?;
+    let dir = Home::open(&mut blocking, &config.data_dir).map_err(fault)?;
     let facts = DirFacts::probe(&config.data_dir)
         .map_err(|errno| super::control::fault(&config.data_dir, errno))?;
     let write_path = write_path(&config, &chosen, &facts);
@@ -200,7 +201,7 @@ fn write_path(config: &Config, chosen: &Chosen, facts: &DirFacts) -> WritePath {
     path
 }
 
-fn hello(config: &Config, chosen: &Chosen, dir: &DataDir, at: &[SocketAddr]) -> Hello {
+fn hello(config: &Config, chosen: &Chosen, dir: &Home, at: &[SocketAddr]) -> Hello {
     let host = |address: &SocketAddr| match &config.advertise {
         Some(host) => host.clone(),
         None if address.ip().is_unspecified() => String::new(),

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::shard::mailbox::Settings;
 use crate::policy::FlushPolicy;
+use crate::shard::mailbox::Settings;
 
 /// One setting: how it is read from text and written back.
 struct Setting {
@@ -16,8 +16,7 @@ struct Setting {
 }
 
 fn number<T: TryFrom<i64>>(text: &str, bounds: (i64, i64)) -> Result<T, String> {
-    let value: i64 =
-        text.trim().parse().map_err(|_| format!("{text:?} is not a whole number"))?;
+    let value: i64 = text.trim().parse().map_err(|_| format!("{text:?} is not a whole number"))?;
     let fits = (bounds.0..=bounds.1).contains(&value);
     let outside = || format!("{value} is outside {} to {}", bounds.0, bounds.1);
     T::try_from(value).ok().filter(|_| fits).ok_or_else(outside)
@@ -107,10 +106,7 @@ pub fn describe(
     config: &Settings,
     overrides: &BTreeMap<String, String>,
 ) -> Vec<(&'static str, String, bool)> {
-    SETTINGS
-        .iter()
-        .map(|s| (s.name, (s.get)(config), overrides.contains_key(s.name)))
-        .collect()
+    SETTINGS.iter().map(|s| (s.name, (s.get)(config), overrides.contains_key(s.name))).collect()
 }
 
 #[cfg(test)]

@@ -55,7 +55,9 @@ impl TopicFile {
 
     pub fn render(&self) -> String {
         let body = toml::to_string(self).expect("strings, numbers and maps always render");
-        format!("# Topics of this ringlog data directory. Change them with `ringlog topic`.\n{body}")
+        format!(
+            "# Topics of this ringlog data directory. Change them with `ringlog topic`.\n{body}"
+        )
     }
 
     pub fn find(&self, name: &str) -> Option<&Topic> {

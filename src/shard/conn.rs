@@ -88,7 +88,9 @@ pub enum Answer {
 #[derive(Debug)]
 pub enum State {
     /// Waits for its batches' ack; under LogAppendTime the server's clock when they came, else -1.
-    Produce { append_time: WallMs },
+    Produce {
+        append_time: WallMs,
+    },
     /// Waits until what was staged before it is durable.
     Flush,
     /// Parsed, runs when it is the first unanswered one.

@@ -83,12 +83,7 @@ impl<I: Io> Shard<I> {
         }
     }
 
-    fn hello(
-        &mut self,
-        id: ConnId,
-        header: &RequestHeader,
-        body: &[u8],
-    ) -> Result<(), WireError> {
+    fn hello(&mut self, id: ConnId, header: &RequestHeader, body: &[u8]) -> Result<(), WireError> {
         HelloRequest::parse(body)?;
         let hello = &self.config.hello;
         let response = HelloResponse {
@@ -140,12 +135,7 @@ impl<I: Io> Shard<I> {
         Ok(())
     }
 
-    fn fetch(
-        &mut self,
-        id: ConnId,
-        header: &RequestHeader,
-        body: &[u8],
-    ) -> Result<(), WireError> {
+    fn fetch(&mut self, id: ConnId, header: &RequestHeader, body: &[u8]) -> Result<(), WireError> {
         let ask = Ask::of(&FetchRequest::parse(body)?, self.config.fetch_bytes_max);
         self.counters.fetch_requests += 1;
         let sequence = self.enqueue(id, header, State::FetchQueued(Box::new(ask)));
@@ -174,12 +164,7 @@ impl<I: Io> Shard<I> {
         Ok(())
     }
 
-    fn flush(
-        &mut self,
-        id: ConnId,
-        header: &RequestHeader,
-        body: &[u8],
-    ) -> Result<(), WireError> {
+    fn flush(&mut self, id: ConnId, header: &RequestHeader, body: &[u8]) -> Result<(), WireError> {
         let request = FlushRequest::parse(body)?;
         let Some(slot) = self.parts.find(request.handle) else {
             let refused = self.not_here(request.handle);
@@ -231,7 +216,7 @@ impl<I: Io> Shard<I> {
             }
             ToShard::Drop(handle) => self.drop_partition(handle),
             ToShard::Alter(handle, settings) => {
-                    let now = self.now;
+                let now = self.now;
                 if let Some(slot) = self.parts.find(handle) {
                     if let Some(known) = self.parts.get(slot) {
                         known.partition.set_config(settings.log.clone());

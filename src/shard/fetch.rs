@@ -15,7 +15,9 @@ use crate::errors::ErrorCode;
 use crate::io::buffers::Slice;
 use crate::log::{FileRange, OffsetLookup};
 use crate::protocol::error::{Detail, ErrorBody};
-use crate::protocol::fetch::{FRAME_HEAD, FetchRequest, PART_HEAD, PartHead, frame_head, part_head};
+use crate::protocol::fetch::{
+    FRAME_HEAD, FetchRequest, PART_HEAD, PartHead, frame_head, part_head,
+};
 use crate::protocol::frame::FRAME_BYTES_CEILING;
 use crate::types::{Handle, Micros};
 
@@ -62,11 +64,25 @@ impl Ask {
 /// What is known of one part.
 #[derive(Clone, Debug)]
 pub enum Found {
-    Error { code: ErrorCode, message: String, start: i64, high_watermark: i64 },
+    Error {
+        code: ErrorCode,
+        message: String,
+        start: i64,
+        high_watermark: i64,
+    },
     /// `limited`: the limits, not the log, are why there is nothing.
-    Empty { start: i64, high_watermark: i64, limited: bool },
+    Empty {
+        start: i64,
+        high_watermark: i64,
+        limited: bool,
+    },
     /// `limited`: there is more behind it.
-    Range { range: FileRange, start: i64, high_watermark: i64, limited: bool },
+    Range {
+        range: FileRange,
+        start: i64,
+        high_watermark: i64,
+        limited: bool,
+    },
 }
 
 impl Found {
@@ -106,13 +122,7 @@ pub struct Fetch {
 }
 
 impl Fetch {
-    pub fn new(
-        conn: ConnId,
-        sequence: u32,
-        correlation: u32,
-        ask: Box<Ask>,
-        now: Micros,
-    ) -> Fetch {
+    pub fn new(conn: ConnId, sequence: u32, correlation: u32, ask: Box<Ask>, now: Micros) -> Fetch {
         let deadline = now.plus(ask.max_wait);
         Fetch {
             conn,
@@ -222,10 +232,7 @@ impl Fetch {
     }
 
     /// The reply as heads and file ranges. `copy` puts bytes into a pooled slice.
-    pub fn pieces(
-        &self,
-        mut copy: impl FnMut(&[u8]) -> Slice,
-    ) -> Vec<Piece> {
+    pub fn pieces(&self, mut copy: impl FnMut(&[u8]) -> Slice) -> Vec<Piece> {
         let mut pieces = Vec::new();
         let mut heads = self.frame_head().to_vec();
         for at in 0..self.found.len() {
@@ -233,7 +240,11 @@ impl Fetch {
             if let Some(range) = self.range(at) {
                 pieces.push(Piece::Bytes(copy(&heads)));
                 heads.clear();
-                pieces.push(Piece::File { file: range.file, pos: range.pos, len: range.len as u32 });
+                pieces.push(Piece::File {
+                    file: range.file,
+                    pos: range.pos,
+                    len: range.len as u32,
+                });
             }
         }
         if !heads.is_empty() {

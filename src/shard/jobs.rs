@@ -326,7 +326,12 @@ impl<I: Io> Shard<I> {
             fetch.part_bytes(at, &mut head);
             window.extend_from_slice(&head);
             if let Some(range) = fetch.range(at) {
-                let op = Op::Read { file: range.file, pos: range.pos, max: range.len as u32, into: window };
+                let op = Op::Read {
+                    file: range.file,
+                    pos: range.pos,
+                    max: range.len as u32,
+                    into: window,
+                };
                 fetch.phase = Phase::Reading { at, have: 0 };
                 self.encoded = head;
                 self.submit(op, Label::Job(id));

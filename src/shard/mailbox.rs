@@ -90,14 +90,38 @@ pub struct Closed {
 
 #[derive(Debug)]
 pub enum FromShard {
-    Opened { shard: ShardId, handle: Handle, result: Result<(), String> },
-    OpenedAll { shard: ShardId },
-    Dropped { shard: ShardId, handle: Handle },
-    Request { shard: ShardId, waiter: Waiter, api: u8, body: Vec<u8> },
-    Snapshot { shard: ShardId, stages: Box<Stages>, counters: Box<Counters> },
-    Stopped { shard: ShardId, closed: Vec<Closed> },
+    Opened {
+        shard: ShardId,
+        handle: Handle,
+        result: Result<(), String>,
+    },
+    OpenedAll {
+        shard: ShardId,
+    },
+    Dropped {
+        shard: ShardId,
+        handle: Handle,
+    },
+    Request {
+        shard: ShardId,
+        waiter: Waiter,
+        api: u8,
+        body: Vec<u8>,
+    },
+    Snapshot {
+        shard: ShardId,
+        stages: Box<Stages>,
+        counters: Box<Counters>,
+    },
+    Stopped {
+        shard: ShardId,
+        closed: Vec<Closed>,
+    },
     /// The shard's thread ended without having been told to.
-    Failed { shard: ShardId, why: String },
+    Failed {
+        shard: ShardId,
+        why: String,
+    },
     /// A signal asked for a stop (from the signal thread, not from a shard).
     StopAsked,
 }

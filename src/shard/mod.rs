@@ -81,7 +81,9 @@ enum Life {
     Opening,
     Serving,
     /// No new requests; partitions close, answers leave.
-    Stopping { deadline: Micros },
+    Stopping {
+        deadline: Micros,
+    },
     Ended,
 }
 

@@ -56,10 +56,9 @@ impl Label {
             2 => Label::AcceptAgain,
             3 => Label::Receive(ConnId::from_bits(low)),
             4 => Label::Send(ConnId::from_bits(low)),
-            5 => Label::Part {
-                slot: (tag.0 >> SLOT_SHIFT & SLOT_MASK) as u32,
-                local: LocalTag(low),
-            },
+            5 => {
+                Label::Part { slot: (tag.0 >> SLOT_SHIFT & SLOT_MASK) as u32, local: LocalTag(low) }
+            }
             6 => Label::Job(low),
             kind => unreachable!("no op of a shard has kind {kind}"),
         }

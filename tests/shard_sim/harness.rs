@@ -3,7 +3,6 @@
 //! Owns: the harness. Never does: assert behaviour. Left: `ringlog::{shard, io::sim, protocol}`.
 //! Right: the test files that include it.
 
-
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,9 +22,7 @@ use ringlog::protocol::frame::{Scan, scan_response};
 use ringlog::protocol::produce::{ProduceResponse, request_head};
 use ringlog::shard::catalogue::{self, Catalogue, PartitionEntry, TopicEntry};
 use ringlog::shard::histograms::Counters;
-use ringlog::shard::mailbox::{
-    ControlBox, FromShard, PartitionSpec, Settings, ShardBox, ToShard,
-};
+use ringlog::shard::mailbox::{ControlBox, FromShard, PartitionSpec, Settings, ShardBox, ToShard};
 use ringlog::shard::{FetchPath, Hello, Shard, ShardConfig};
 use ringlog::types::{AckLevel, Handle, Micros, Offset, ShardId};
 
@@ -135,8 +132,7 @@ impl SimShard {
             hello: hello(),
         };
         let shard = Shard::new(io, config, listener, inbox, ControlBox::new(to_control));
-        let mut served =
-            SimShard { world, shard, mail, waker, from, address, handles: Vec::new() };
+        let mut served = SimShard { world, shard, mail, waker, from, address, handles: Vec::new() };
         served.open(setup, clean);
         served
     }

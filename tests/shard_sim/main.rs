@@ -6,6 +6,7 @@
 
 mod harness;
 
+use harness::{Response, Setup, SimShard, Wire, batch};
 use ringlog::errors::ErrorCode;
 use ringlog::format::batch;
 use ringlog::protocol::api::Message;
@@ -15,7 +16,6 @@ use ringlog::protocol::metadata::MetadataRequest;
 use ringlog::protocol::offsets::{ListOffsetsRequest, ListOffsetsResponse, special};
 use ringlog::shard::FetchPath;
 use ringlog::types::{AckLevel, Handle, Micros};
-use harness::{Response, Setup, SimShard, Wire, batch};
 
 const SEED: u64 = 11;
 
