@@ -457,9 +457,6 @@ impl Io for UringIo {
         Ok(match op {
             Op::Sendfile { .. } => self.start_sendfile(op, tag),
             Op::Write { file, .. } if self.writes_directly(file) => self.write_direct(op, tag),
-            Op::Write { ref bufs, .. } if bufs.is_empty() => {
-                self.answer(op, tag, Ok(Outcome::Bytes(0)))
-            }
             Op::Shutdown { socket } => {
                 self.counters.calls += 1;
                 let result = self.files.fd(socket).and_then(sys::shutdown);
