@@ -5,6 +5,7 @@
 use std::io::Read;
 use std::net::{SocketAddr, TcpStream};
 
+use ringlog::io::blocking::Blocking;
 use ringlog::io::buffers::{Group, Pool};
 use ringlog::io::engine::EngineKind;
 use ringlog::io::op::{IoCounters, OpenHow, Waker};
@@ -160,6 +161,38 @@ fn every_engine_leaves_the_same_bytes() {
     }
     for (name, answers, bytes) in &results[1..] {
         assert!((answers, bytes) == (&results[0].1, &results[0].2), "{name} differs");
+    }
+}
+
+/// Direct transfers of an arena's chunks go through registered memory, and no others.
+#[test]
+fn registered_memory_carries_the_same_bytes() {
+    const LEN: usize = 128 << 10;
+    let Ok(mut io) = UringIo::new(UringOptions::default()) else {
+        return println!("skipped: no ring");
+    };
+    let pool = Pool::with_arena(16 << 20, 2 << 20);
+    if let Err(line) = io.register_arena(&pool.arena().unwrap()) {
+        return println!("skipped: {line}");
+    }
+    // Beside the crate, on a disk: not every file system in memory has direct I/O.
+    let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    if !DirFacts::probe(dir.path()).unwrap().direct.works {
+        return println!("skipped: no direct I/O here");
+    }
+    for (direct, fixed) in [(true, 3), (false, 0)] {
+        let path = dir.path().join(format!("direct-{direct}"));
+        let data = pattern(LEN, 9);
+        let before = io.fixed_transfers();
+        let mut blocking = Blocking::new(&mut io, pool.clone());
+        let file = blocking.open(&path, OpenHow { direct, ..CREATE }).unwrap();
+        blocking.write_at(file, 0, &data).unwrap();
+        blocking.write_at(file, LEN as u64, &data).unwrap();
+        let mut back = vec![0; LEN];
+        assert_eq!(blocking.read_at(file, LEN as u64, &mut back), Ok(LEN));
+        blocking.close(file).unwrap();
+        assert!(back == data && std::fs::read(&path).unwrap() == [&data[..], &data].concat());
+        assert_eq!(io.fixed_transfers() - before, fixed, "direct: {direct}");
     }
 }
 

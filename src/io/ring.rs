@@ -147,6 +147,17 @@ impl Ring {
         }
     }
 
+    /// Registers one range of memory, as buffer 0.
+    ///
+    /// # Safety
+    /// The memory stays until the ring is dropped.
+    pub unsafe fn register_buffer(&self, at: *mut u8, len: usize) -> Result<(), Errno> {
+        let range = libc::iovec { iov_base: at.cast(), iov_len: len };
+        // SAFETY: passed on to the caller.
+        let registered = unsafe { self.uring.submitter().register_buffers(&[range]) };
+        registered.map_err(|error| super::sys::errno_of(&error))
+    }
+
     /// Queues an entry; false when the submission queue is full.
     ///
     /// # Safety
