@@ -328,12 +328,20 @@ fn timers_cancels_and_wakes() {
         assert!(done[1].result.is_ok());
         rig.submit(Op::Cancel { token: late }, 4);
         assert_eq!(rig.finish(1)[0].result.as_ref().unwrap_err(), &Errno::ENOENT);
-        let waker = rig.io.waker();
-        let other = std::thread::spawn(move || waker.wake());
         let mut none = Vec::new();
-        rig.io.reap(Wait::Forever, &mut none).unwrap();
-        other.join().unwrap();
-        assert!(none.is_empty());
+        for wait in [Wait::Forever, Wait::Until(Micros::NEVER)] {
+            let waker = rig.io.waker();
+            let other = std::thread::spawn(move || {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                waker.wake();
+            });
+            let before = rig.io.counters().enters;
+            rig.io.reap(wait, &mut none).unwrap();
+            other.join().unwrap();
+            assert!(none.is_empty());
+            let entered = rig.io.counters().enters - before;
+            assert!(entered < 10, "{wait:?}: {entered} turns instead of a sleep");
+        }
         let at = rig.io.now().plus(Micros(1500));
         rig.io.reap(Wait::Until(at), &mut none).unwrap();
         assert_eq!(rig.io.in_flight(), 0);

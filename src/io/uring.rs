@@ -452,7 +452,7 @@ impl UringIo {
             return Ok(true);
         }
         let until = [deadline, self.timers.next()].into_iter().flatten().min();
-        let timeout = until.map(|at| Duration::from_micros(at.since(sys::now()).0));
+        let timeout = until.map(|at| sys::until(at, sys::now()));
         let entered = self.enter(1, timeout);
         let woken = self.wake.awake();
         entered.map(|()| woken)
