@@ -212,10 +212,10 @@ impl UringIo {
 
     /// Pushes into the submission queue, emptying it into the kernel when it is full.
     fn push_now(&mut self, entry: &squeue::Entry) -> bool {
-        // SAFETY: entries are built in `start_entry`, `resubmit`, `cancel`, `arm_wake` and
-        // `close_later` only. They point at buffers of an op, or at boxed parts, that sit in
-        // `slots` until `complete` takes them out on the entry's completion, at `wake_count`, or
-        // at nothing; `drop` waits for all of them before it frees any.
+        // SAFETY: `entries` builds them from an op and its parts, which `insert_and_push` puts
+        // into `slots` before it pushes, and which leave only in `end`, on the entry's
+        // completion; or (`arm_wake`) they point at `wake_count`, or (cancels) at nothing.
+        // `drop` waits for all completions before it frees any of these.
         let pushed = unsafe { self.ring.push(entry) };
         if pushed {
             return true;
