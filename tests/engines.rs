@@ -5,6 +5,7 @@
 use std::io::Read;
 use std::net::{SocketAddr, TcpStream};
 
+use ringlog::io::blocking::Blocking;
 use ringlog::io::buffers::{Group, Pool};
 use ringlog::io::engine::EngineKind;
 use ringlog::io::op::{IoCounters, OpenHow, Waker};
@@ -163,6 +164,38 @@ fn every_engine_leaves_the_same_bytes() {
     }
 }
 
+/// Direct transfers of an arena's chunks go through registered memory, and no others.
+#[test]
+fn registered_memory_carries_the_same_bytes() {
+    const LEN: usize = 128 << 10;
+    let Ok(mut io) = UringIo::new(UringOptions::default()) else {
+        return println!("skipped: no ring");
+    };
+    let pool = Pool::with_arena(16 << 20, 2 << 20);
+    if let Err(line) = io.register_arena(&pool.arena().unwrap()) {
+        return println!("skipped: {line}");
+    }
+    // Beside the crate, on a disk: not every file system in memory has direct I/O.
+    let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    if !DirFacts::probe(dir.path()).unwrap().direct.works {
+        return println!("skipped: no direct I/O here");
+    }
+    for (direct, fixed) in [(true, 3), (false, 0)] {
+        let path = dir.path().join(format!("direct-{direct}"));
+        let data = pattern(LEN, 9);
+        let before = io.fixed_transfers();
+        let mut blocking = Blocking::new(&mut io, pool.clone());
+        let file = blocking.open(&path, OpenHow { direct, ..CREATE }).unwrap();
+        blocking.write_at(file, 0, &data).unwrap();
+        blocking.write_at(file, LEN as u64, &data).unwrap();
+        let mut back = vec![0; LEN];
+        assert_eq!(blocking.read_at(file, LEN as u64, &mut back), Ok(LEN));
+        blocking.close(file).unwrap();
+        assert!(back == data && std::fs::read(&path).unwrap() == [&data[..], &data].concat());
+        assert_eq!(io.fixed_transfers() - before, fixed, "direct: {direct}");
+    }
+}
+
 /// What the probe says about each op is what the engines' counters show.
 #[test]
 fn ops_take_the_paths_that_the_probe_names() {
@@ -295,12 +328,20 @@ fn timers_cancels_and_wakes() {
         assert!(done[1].result.is_ok());
         rig.submit(Op::Cancel { token: late }, 4);
         assert_eq!(rig.finish(1)[0].result.as_ref().unwrap_err(), &Errno::ENOENT);
-        let waker = rig.io.waker();
-        let other = std::thread::spawn(move || waker.wake());
         let mut none = Vec::new();
-        rig.io.reap(Wait::Forever, &mut none).unwrap();
-        other.join().unwrap();
-        assert!(none.is_empty());
+        for wait in [Wait::Forever, Wait::Until(Micros::NEVER)] {
+            let waker = rig.io.waker();
+            let other = std::thread::spawn(move || {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                waker.wake();
+            });
+            let before = rig.io.counters().enters;
+            rig.io.reap(wait, &mut none).unwrap();
+            other.join().unwrap();
+            assert!(none.is_empty());
+            let entered = rig.io.counters().enters - before;
+            assert!(entered < 10, "{wait:?}: {entered} turns instead of a sleep");
+        }
         let at = rig.io.now().plus(Micros(1500));
         rig.io.reap(Wait::Until(at), &mut none).unwrap();
         assert_eq!(rig.io.in_flight(), 0);

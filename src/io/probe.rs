@@ -10,11 +10,15 @@ mod mounts;
 pub mod paths;
 pub mod render;
 
+use std::path::Path;
+
 use io_uring::opcode;
 use serde::Serialize;
 
 use super::affinity;
+use super::engine::{self, Chosen, EngineKind};
 use super::kernel::{self, Gate, Limit, Version};
+use super::op::Errno;
 use super::ring::Ring;
 use super::setup::{ENTRIES_MIN, KERNEL_MIN};
 
@@ -35,6 +39,28 @@ pub struct Features {
     pub open_files: Limit,
     /// Cores this process may run on.
     pub cores: Vec<usize>,
+}
+
+/// All that `ringlog probe` tells, for its text ([`render::render`]) and its JSON.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    pub features: Features,
+    /// What `--engine auto` takes here.
+    pub engine: Chosen,
+    pub dir: Option<DirFacts>,
+    /// Which way each operation goes; empty without a directory.
+    pub paths: Vec<OpPath>,
+}
+
+impl Report {
+    /// Fails only when the directory cannot be looked at.
+    pub fn probe(dir: Option<&Path>) -> Result<Report, Errno> {
+        let features = Features::probe();
+        let engine = engine::choose(EngineKind::Auto, &features).expect("auto always has one");
+        let dir = dir.map(DirFacts::probe).transpose()?;
+        let paths = dir.as_ref().map(|dir| paths::table(engine.kind, &features, dir));
+        Ok(Report { features, engine, dir, paths: paths.unwrap_or_default() })
+    }
 }
 
 #[derive(Clone, Debug, Serialize)]

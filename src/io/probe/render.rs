@@ -4,37 +4,27 @@
 
 use std::fmt::Write;
 
-use super::Features;
 use super::dir::{Device, DirFacts};
-use super::paths::OpPath;
-use crate::io::engine::{Chosen, EngineError};
+use super::{Features, Report};
 use crate::io::kernel::Limit;
 
 /// Columns of a line, and where the values begin.
 const WIDTH: usize = 80;
 const LABEL: usize = 18;
 
-/// All of it. `dir` and its table are left out when no directory was asked for.
-pub fn render(
-    features: &Features,
-    engine: &Result<Chosen, EngineError>,
-    dir: Option<(&DirFacts, &[OpPath])>,
-) -> String {
+/// All of it.
+pub fn render(report: &Report) -> String {
     let mut out = String::new();
-    kernel(&mut out, features);
-    match engine {
-        Ok(chosen) => {
-            line(&mut out, "engine", &format!("{} ({})", chosen.kind, chosen.why));
-        }
-        Err(error) => line(&mut out, "engine", &error.to_string()),
-    }
-    if let Some((dir, table)) = dir {
+    kernel(&mut out, &report.features);
+    let engine = &report.engine;
+    line(&mut out, "engine", &format!("{} ({})", engine.kind, engine.why));
+    if let Some(dir) = &report.dir {
         out.push('\n');
         directory(&mut out, dir);
         out.push('\n');
-        for row in table {
-            fold(&mut out, format!("{:<23}{:<14}", row.operation, row.path.name()), &row.why);
-        }
+    }
+    for row in &report.paths {
+        fold(&mut out, format!("{:<23}{:<14}", row.operation, row.path.name()), &row.why);
     }
     out
 }
@@ -145,24 +135,25 @@ mod tests {
 
     #[test]
     fn every_line_fits_and_nothing_is_lost() {
-        let mut features = Features::probe();
-        let dir = DirFacts::probe(std::path::Path::new("/")).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let mut report = Report::probe(Some(dir.path())).unwrap();
+        let dir = report.dir.clone().unwrap();
         for refused in [None, Some("a reason that is long enough to be folded ".repeat(5))] {
-            features.io_uring.refused = refused;
-            for kind in [EngineKind::Uring, EngineKind::Syscall] {
-                let engine = choose(kind, &features);
-                let table = paths::table(kind, &features, &dir);
-                let text = render(&features, &engine, Some((&dir, &table)));
-                for line in text.lines() {
-                    assert!(line.chars().count() <= WIDTH, "{} columns: {line}", line.len());
-                }
-                let folded: String = text.split_whitespace().collect();
-                for row in &table {
-                    let why: String = row.why.split_whitespace().collect();
-                    assert!(folded.contains(&why), "{why} is lost in:\n{text}");
-                }
-                assert!(folded.contains(&features.kernel));
+            report.features.io_uring.refused = refused;
+            report.engine = choose(EngineKind::Auto, &report.features).unwrap();
+            report.paths = paths::table(report.engine.kind, &report.features, &dir);
+            let text = render(&report);
+            for line in text.lines() {
+                assert!(line.chars().count() <= WIDTH, "{} columns: {line}", line.len());
+            }
+            let whole: String = text.split_whitespace().collect();
+            let whys = report.paths.iter().map(|row| &row.why);
+            for why in whys.chain([&report.engine.why, &dir.durable.why]) {
+                let why: String = why.split_whitespace().collect();
+                assert!(whole.contains(&why), "{why} is lost in:\n{text}");
             }
         }
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["paths"].as_array().unwrap().len(), report.paths.len());
     }
 }
