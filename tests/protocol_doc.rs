@@ -53,9 +53,9 @@ impl Page {
     }
 
     /// The example is this request, in both directions.
-    fn request<R: for<'a> Request<'a>>(&mut self, name: &str, correlation: u32, want: R)
+    fn request<R>(&mut self, name: &str, correlation: u32, want: R)
     where
-        R: PartialEq + std::fmt::Debug,
+        R: for<'a> Request<'a> + PartialEq + std::fmt::Debug,
     {
         let bytes = self.take(&format!("{name}.request"));
         check_request(name, &bytes, correlation, &want);
