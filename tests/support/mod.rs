@@ -181,6 +181,30 @@ impl Driver {
         self.reap(wait)
     }
 
+    /// A tick that does not wait.
+    pub fn poll(&mut self) -> Result<(), Stopped> {
+        self.submit();
+        self.reap(Wait::No)
+    }
+
+    /// Appends as a producer that tries again while there is no space.
+    pub fn append_retrying(&mut self, bytes: &[u8], level: AckLevel) -> Ack {
+        for _ in 0..20 {
+            match self.append(bytes, level) {
+                Ok((waiter, _)) => {
+                    self.tick_until(|d| d.ack_of(waiter).is_some()).unwrap();
+                    return self.ack_of(waiter).unwrap();
+                }
+                Err(Refusal::NoSpace) => {
+                    self.world.advance(Micros(500_000));
+                    self.settle().unwrap();
+                }
+                Err(other) => panic!("{other}"),
+            }
+        }
+        panic!("appends never went on by themselves");
+    }
+
     fn reap(&mut self, wait: Wait) -> Result<(), Stopped> {
         let reaped = self.io.reap(wait, &mut self.done);
         let now = self.io.now();
