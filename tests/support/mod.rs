@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ringlog::format::batch::{Codec, scan};
 use ringlog::format::builder::BatchBuilder;
+use ringlog::format::codec::{Workspace, decompress};
 use ringlog::format::record::records;
 use ringlog::io::blocking::Blocking;
 use ringlog::io::buffers::Pool;
@@ -384,7 +385,11 @@ impl Driver {
             let mut next = None;
             for found in scan(&bytes) {
                 assert!(found.crc_ok(), "a batch that is not sound was served");
-                for record in records(found.payload(), &found.header) {
+                let mut plain = Vec::new();
+                let codec = found.header.codec().unwrap();
+                let mut workspace = Workspace::new();
+                decompress(codec, found.payload(), 1 << 20, &mut workspace, &mut plain).unwrap();
+                for record in records(&plain, &found.header) {
                     let record = record.unwrap();
                     if record.offset >= at.get() {
                         got.push((record.offset, record.value.unwrap().to_vec()));
