@@ -215,9 +215,9 @@ impl FlushQueue {
         self.settled
     }
 
-    /// The furthest point that is acked or durable.
-    pub fn acked_or_settled(&self) -> Reach {
-        if self.acked.end > self.settled.end { self.acked } else { self.settled }
+    /// Where acks stopped that wait at the bound; `None` when none waits.
+    pub fn held_back(&self) -> Option<u64> {
+        (!self.bounded.is_empty()).then(|| self.acked.bytes.max(self.settled.bytes))
     }
 
     /// Bytes that acks promised ahead of the disk.

@@ -238,8 +238,7 @@ impl Partition {
         let staged = active.bytes_before + active.staged.pos;
         staged.saturating_sub(match self.policy() {
             policy if policy.promises_durable() => self.waiters.settled().bytes,
-            policy if policy.is_bounded() => self.waiters.acked_or_settled().bytes,
-            _ => self.written_bytes(),
+            _ => self.waiters.held_back().unwrap_or_else(|| self.written_bytes()),
         })
     }
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ringlog::format::batch::{Codec, scan};
 use ringlog::format::builder::BatchBuilder;
+use ringlog::format::codec::{Workspace, decompress};
 use ringlog::format::record::records;
 use ringlog::io::blocking::Blocking;
 use ringlog::io::buffers::Pool;
@@ -179,6 +180,30 @@ impl Driver {
             (false, at) => Wait::Until(at),
         };
         self.reap(wait)
+    }
+
+    /// A tick that does not wait.
+    pub fn poll(&mut self) -> Result<(), Stopped> {
+        self.submit();
+        self.reap(Wait::No)
+    }
+
+    /// Appends as a producer that tries again while there is no space.
+    pub fn append_retrying(&mut self, bytes: &[u8], level: AckLevel) -> Ack {
+        for _ in 0..20 {
+            match self.append(bytes, level) {
+                Ok((waiter, _)) => {
+                    self.tick_until(|d| d.ack_of(waiter).is_some()).unwrap();
+                    return self.ack_of(waiter).unwrap();
+                }
+                Err(Refusal::NoSpace) => {
+                    self.world.advance(Micros(500_000));
+                    self.settle().unwrap();
+                }
+                Err(other) => panic!("{other}"),
+            }
+        }
+        panic!("appends never went on by themselves");
     }
 
     fn reap(&mut self, wait: Wait) -> Result<(), Stopped> {
@@ -360,7 +385,11 @@ impl Driver {
             let mut next = None;
             for found in scan(&bytes) {
                 assert!(found.crc_ok(), "a batch that is not sound was served");
-                for record in records(found.payload(), &found.header) {
+                let mut plain = Vec::new();
+                let codec = found.header.codec().unwrap();
+                let mut workspace = Workspace::new();
+                decompress(codec, found.payload(), 1 << 20, &mut workspace, &mut plain).unwrap();
+                for record in records(&plain, &found.header) {
                     let record = record.unwrap();
                     if record.offset >= at.get() {
                         got.push((record.offset, record.value.unwrap().to_vec()));
