@@ -696,6 +696,35 @@ fn consumers_reopen() {
     }
 }
 
+/// A server that stops says so before it goes: the consumer waits for its successor.
+#[test]
+fn consumers_wait_for_a_server_that_restarts() {
+    let mut log = Log::default();
+    log.append(0, &batch_of(&["a"], Codec::None));
+    let log = Mutex::new(log);
+    let stopping = AtomicUsize::new(4);
+    let address = start(move |_, mut peer| {
+        while let Some((header, body)) = peer.next_after_hello() {
+            let fetch = header.api == Api::Fetch.to_wire();
+            let left = stopping.load(Ordering::SeqCst);
+            if fetch && left > 0 {
+                stopping.store(left - 1, Ordering::SeqCst);
+                peer.refuse(&header, ErrorCode::ShuttingDown, Detail::None);
+                return;
+            }
+            log.lock().unwrap().serve(&mut peer, &header, &body);
+        }
+    });
+    let mut client = client(&address, Transport::Blocking);
+    let options = ConsumerOptions::default();
+    let mut consumer = Consumer::new(&mut client, "t", 0, Start::Earliest, options).unwrap();
+    let error = consumer.poll(|_| panic!("it stops")).unwrap_err();
+    assert_eq!(error.server_code(), Some(ErrorCode::ShuttingDown), "{error}");
+    let mut seen = 0;
+    consumer.poll_through(&mut client, |_| seen += 1).unwrap();
+    assert_eq!(seen, 1);
+}
+
 /// The lowest door: both transports end cleanly with a read in flight.
 #[test]
 fn dropping_a_connection_with_a_read_in_flight_ends() {

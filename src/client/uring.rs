@@ -112,7 +112,7 @@ impl Uring {
         result
     }
 
-    /// Waits for bytes, at most `timeout`, which is never shorter than [`RECEIVE_MIN`].
+    /// Waits for bytes, at most `timeout`, which is never shorter than a millisecond.
     pub fn receive(&mut self, machine: &mut Machine, timeout: Duration) -> io::Result<Received> {
         if self.closed {
             return Ok(Received::Closed);
