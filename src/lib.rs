@@ -7,7 +7,9 @@ pub mod types;
 
 pub mod format;
 pub mod io;
-pub mod protocol;
 pub mod policy;
+pub mod protocol;
 
 pub mod log;
+
+pub mod cli;

@@ -22,7 +22,6 @@ mod files;
 mod inflight;
 pub mod kernel;
 pub mod op;
-pub mod sim;
 mod pool;
 mod ring;
 pub mod setup;
