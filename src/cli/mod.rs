@@ -3,6 +3,10 @@
 //! Owns: parsing, exit codes (0 done, 1 failed, 2 bad usage), where logs go. Never does: the work.
 //! Left: `server`, `client`, `format`. Right: `main`.
 
+mod dump;
+mod dump_log;
+mod output;
+
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -17,6 +21,8 @@ pub struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    /// Print what is in a log's files, as kafka-dump-log prints it.
+    Dump(dump::Dump),
 }
 
 /// Why a command failed: what, where, and what to do, in one text for people.
@@ -34,6 +40,7 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     log_to_stderr();
     let done = match cli.command {
+        Command::Dump(args) => dump::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
