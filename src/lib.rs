@@ -12,4 +12,6 @@ pub mod protocol;
 
 pub mod log;
 
+pub mod client;
+
 pub mod cli;
