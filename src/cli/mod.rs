@@ -3,9 +3,23 @@
 //! Owns: parsing, exit codes (0 done, 1 failed, 2 bad usage), where logs go. Never does: the work.
 //! Left: `server`, `client`, `format`. Right: `main`.
 
+mod connect;
+mod consume;
 mod dump;
 mod dump_log;
+mod feed;
+mod json;
+mod lane;
+mod latency;
+mod lines;
+mod offsets;
 mod output;
+mod partitions;
+mod produce;
+mod render;
+mod stats;
+mod topic;
+mod when;
 
 use std::process::ExitCode;
 
@@ -21,6 +35,16 @@ pub struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    /// Make, list, describe, alter and delete topics.
+    Topic(topic::Topic),
+    /// Send the lines of a file or of standard input.
+    Produce(produce::Produce),
+    /// Print records, up to the log's end or for ever.
+    Consume(consume::Consume),
+    /// Find the offset of a time, or of an end of the log.
+    Offsets(offsets::Offsets),
+    /// The server's counters, and its latencies stage by stage.
+    Stats(stats::Stats),
     /// Print what is in a log's files, as kafka-dump-log prints it.
     Dump(dump::Dump),
 }
@@ -40,6 +64,11 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     log_to_stderr();
     let done = match cli.command {
+        Command::Topic(args) => topic::run(&args),
+        Command::Produce(args) => produce::run(&args),
+        Command::Consume(args) => consume::run(&args),
+        Command::Offsets(args) => offsets::run(&args),
+        Command::Stats(args) => stats::run(&args),
         Command::Dump(args) => dump::run(&args),
     };
     match done {

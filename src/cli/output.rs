@@ -38,6 +38,13 @@ impl Output {
         self.bytes(b"\n");
     }
 
+    /// A value as JSON, on one line, without the newline.
+    pub fn json(&mut self, value: &impl serde::Serialize) {
+        if self.error.is_none() {
+            self.error = serde_json::to_writer(&mut self.to, value).err().map(io::Error::from);
+        }
+    }
+
     /// Hands on what is buffered: before a wait, before standard error gets a line.
     pub fn flush(&mut self) {
         if self.error.is_none() {
@@ -61,5 +68,16 @@ impl Output {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// One line on standard output, for commands that print few. A closed pipe is no failure.
+pub fn print_line(line: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match writeln!(out, "{line}").and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure(format!("standard output: {error}")))
+        }
+        _ => Ok(()),
     }
 }
