@@ -3,7 +3,24 @@
 //! Owns: parsing, exit codes (0 done, 1 failed, 2 bad usage), where logs go. Never does: the work.
 //! Left: `server`, `client`, `format`. Right: `main`.
 
+mod connect;
+mod consume;
+mod dump;
+mod dump_log;
+mod feed;
+mod json;
+mod lane;
+mod latency;
+mod lines;
+mod offsets;
+mod output;
+mod partitions;
+mod produce;
+mod render;
 mod serve;
+mod stats;
+mod topic;
+mod when;
 
 use std::process::ExitCode;
 
@@ -19,7 +36,20 @@ pub struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    /// Serve partitions from a data directory until SIGTERM or SIGINT.
     Serve(serve::Serve),
+    /// Make, list, describe, alter and delete topics.
+    Topic(topic::Topic),
+    /// Send the lines of a file or of standard input.
+    Produce(produce::Produce),
+    /// Print records, up to the log's end or for ever.
+    Consume(consume::Consume),
+    /// Find the offset of a time, or of an end of the log.
+    Offsets(offsets::Offsets),
+    /// The server's counters, and its latencies stage by stage.
+    Stats(stats::Stats),
+    /// Print what is in a log's files, as kafka-dump-log prints it.
+    Dump(dump::Dump),
 }
 
 /// Why a command failed: what, where, and what to do, in one text for people.
@@ -37,7 +67,13 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     log_to_stderr();
     let done = match cli.command {
-        Command::Serve(serve) => serve.run(),
+        Command::Serve(args) => args.run(),
+        Command::Topic(args) => topic::run(&args),
+        Command::Produce(args) => produce::run(&args),
+        Command::Consume(args) => consume::run(&args),
+        Command::Offsets(args) => offsets::run(&args),
+        Command::Stats(args) => stats::run(&args),
+        Command::Dump(args) => dump::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -108,6 +108,11 @@ impl LogDump {
         Fed { consumed: used, want }
     }
 
+    /// Where the bad stretch began that is not over yet.
+    pub fn lost_from(&self) -> Option<u64> {
+        self.lost.map(|(pos, _)| pos)
+    }
+
     /// The closing remarks.
     pub fn finish(self) -> Summary {
         self.summary
