@@ -407,7 +407,8 @@ fn a_body_that_cannot_be_read_is_an_error() {
 }
 
 fn producer_options(batch_bytes: usize) -> ProducerOptions {
-    ProducerOptions { batch_bytes, ack_timeout: LONG, ..ProducerOptions::default() }
+    // Batches end by size alone, so that tests know which record is where.
+    ProducerOptions { batch_bytes, linger: LONG, ack_timeout: LONG, ..ProducerOptions::default() }
 }
 
 /// Every record is acked once, in order, and lies in the log as sent; for each codec.
