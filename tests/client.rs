@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fake::{Log, Peer, produced, start, start_shards};
 use ringlog::client::machine::MachineError;
@@ -181,6 +181,28 @@ fn trickling_answers_survive_any_number_of_timeouts() {
         let answer = (0..10_000).find_map(|_| connection.poll(short).unwrap());
         assert_eq!(answer.expect("the bytes came").ticket, ticket);
         assert_eq!(durable(&connection), 77);
+    }
+}
+
+/// Polls that wait for nothing are cheap, and still bring the answer.
+#[test]
+fn glances_bring_answers() {
+    for transport in transports() {
+        let address = start(|_, mut peer| {
+            while let Some((header, body)) = peer.next_after_hello() {
+                let response = echo(&mut peer, &body);
+                peer.answer(&header, &response);
+            }
+        });
+        let mut connection = Connection::open(&address, &options(transport)).unwrap();
+        for i in 0..20 {
+            connection.send(&flush(i)).unwrap();
+            let give_up = Instant::now() + LONG;
+            while connection.poll(Duration::ZERO).unwrap().is_none() {
+                assert!(Instant::now() < give_up, "{} never sees its answer", transport.name());
+            }
+            assert_eq!(durable(&connection), i64::from(i));
+        }
     }
 }
 
@@ -385,7 +407,8 @@ fn a_body_that_cannot_be_read_is_an_error() {
 }
 
 fn producer_options(batch_bytes: usize) -> ProducerOptions {
-    ProducerOptions { batch_bytes, ack_timeout: LONG, ..ProducerOptions::default() }
+    // Batches end by size alone, so that tests know which record is where.
+    ProducerOptions { batch_bytes, linger: LONG, ack_timeout: LONG, ..ProducerOptions::default() }
 }
 
 /// Every record is acked once, in order, and lies in the log as sent; for each codec.
