@@ -145,13 +145,19 @@ pub struct Config {
     pub shard_memory_bytes: usize,
     pub partitions_max: usize,
     pub segment_bytes: u32,
+    #[serde(serialize_with = "as_span")]
     pub checkpoint_interval: Duration,
+    #[serde(serialize_with = "as_span")]
     pub stop_timeout: Duration,
     pub allow_unlocked: bool,
 }
 
 fn as_text<T: std::fmt::Display, S: serde::Serializer>(v: &T, s: S) -> Result<S::Ok, S::Error> {
     s.collect_str(v)
+}
+
+fn as_span<S: serde::Serializer>(v: &Duration, s: S) -> Result<S::Ok, S::Error> {
+    s.collect_str(&Span(*v))
 }
 
 /// A setting that cannot be: which, why, and what would do.
@@ -172,6 +178,8 @@ pub enum ConfigError {
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
+/// What the protocol allows a frame at most.
+const FRAME_MAX: u64 = 256 * MIB;
 
 fn bounded(
     name: &'static str,
@@ -236,8 +244,8 @@ impl Config {
         let shards = counted("shards", flags.shards.map(u32::from), 1, (1, 64))?;
         let cores =
             resolve_cores(flags.cores.as_deref(), flags.shards.map(|_| shards as u16), allowed)?;
-        let frame_max = bounded("frame-max", flags.frame_max, 8 * MIB, (64 * KIB, GIB))?;
-        let fetch_max = bounded("fetch-max", flags.fetch_max, 8 * MIB, (4 * KIB, GIB))?;
+        let frame_max = bounded("frame-max", flags.frame_max, 8 * MIB, (64 * KIB, FRAME_MAX))?;
+        let fetch_max = bounded("fetch-max", flags.fetch_max, 8 * MIB, (4 * KIB, FRAME_MAX / 2))?;
         let memory = bounded("shard-memory", flags.shard_memory, 256 * MIB, (4 * MIB, 1024 * GIB))?;
         let least = 2 * frame_max + fetch_max;
         if memory < least {
@@ -315,7 +323,7 @@ mod tests {
     fn what_is_out_of_bounds_is_named_with_its_bounds() {
         let big = Flags { frame_max: Some(Size(2 << 30)), ..flags() };
         let error = Config::resolve(big, &[0]).expect_err("too big").to_string();
-        assert_eq!(error, "--frame-max: 2GiB is outside 64KiB to 1GiB");
+        assert_eq!(error, "--frame-max: 2GiB is outside 64KiB to 256MiB");
         let core = Flags { cores: Some("0,9".into()), ..flags() };
         let error = Config::resolve(core, &[0, 1]).expect_err("no such core").to_string();
         assert!(error.contains("core 9 is not allowed"), "{error}");

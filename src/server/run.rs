@@ -26,7 +26,7 @@ use crate::io::op::Waker;
 use crate::io::probe::{DirFacts, Features};
 use crate::io::syscall::{SyscallIo, SyscallOptions};
 use crate::io::uring::{UringIo, UringOptions, WritePath};
-use crate::io::{Io, affinity, signal};
+use crate::io::{Errno, FileId, Io, affinity, signal};
 use crate::log::datadir::DataDirError;
 use crate::shard::mailbox::{ControlBox, FromShard, MAILBOX_MESSAGES_MAX, ShardBox, ToShard};
 use crate::shard::{FetchPath, Hello, Shard, ShardConfig};
@@ -34,6 +34,10 @@ use crate::types::{AckLevel, Micros, ShardId};
 
 /// What one compressed batch may expand to while it is checked (R88).
 const DECOMPRESSED_BYTES_MAX: u64 = 256 << 20;
+
+/// How long, and how often, an address that is in use is tried again.
+const LISTEN_TRIES_FOR: Duration = Duration::from_secs(2);
+const LISTEN_TRY_EVERY: Duration = Duration::from_millis(50);
 
 /// Why a server did not start, or ended.
 #[derive(Debug, thiserror::Error)]
@@ -350,7 +354,7 @@ impl Seed {
         if addr.port() != 0 {
             addr.set_port(addr.port().saturating_add(self.id.0));
         }
-        let (listener, address) = match io.listen(addr) {
+        let (listener, address) = match listen(&mut io, addr) {
             Ok(listening) => listening,
             Err(errno) => {
                 let _ = self.born.send(Err(RunError::Listen { addr, why: errno.to_string() }));
@@ -367,6 +371,20 @@ impl Seed {
             shard.tick().map_err(|errno| format!("its engine: {errno}"))?;
         }
         Ok(())
+    }
+}
+
+/// A killed server's ring may hold its listeners for a moment longer: an address in use is tried
+/// again for a while.
+fn listen<I: Io>(io: &mut I, addr: SocketAddr) -> Result<(FileId, SocketAddr), Errno> {
+    let until = Instant::now() + LISTEN_TRIES_FOR;
+    loop {
+        match io.listen(addr) {
+            Err(Errno(libc::EADDRINUSE)) if Instant::now() < until => {
+                std::thread::sleep(LISTEN_TRY_EVERY);
+            }
+            result => return result,
+        }
     }
 }
 

@@ -66,12 +66,6 @@ impl<I: Io> Shard<I> {
             Api::Fetch => self.fetch(id, header, body),
             Api::ListOffsets => self.list_offsets(id, header, body),
             Api::Flush => self.flush(id, header, body),
-            Api::DeleteRecords => {
-                let message = "delete records: not served by this version of the server";
-                let detail = Detail::Versions { min: 1, max: 0 };
-                self.refuse(id, header, (ErrorCode::UnsupportedVersion, message.into(), detail));
-                Ok(())
-            }
             _ => {
                 self.forward(id, header, body);
                 Ok(())
