@@ -65,7 +65,11 @@ impl Bed for Sim {
     }
 
     fn engine(&self, queue_max: usize) -> SimIo {
-        self.0.faults(|faults| faults.queue_max = queue_max);
+        self.0.faults(|faults| {
+            faults.queue_max = queue_max;
+            // Few enough that a body which leaks descriptors runs out of them.
+            faults.files_max = 32;
+        });
         self.0.engine()
     }
 
