@@ -135,18 +135,40 @@ impl Pool {
 
     /// A fresh window with at least `capacity` bytes of room, or `None` at the pool's bound.
     pub fn window(&self, capacity: usize) -> Option<Window> {
-        let class = CLASS_BYTES.iter().position(|&size| size >= capacity);
-        let len = class.map_or(capacity.next_multiple_of(CHUNK_ALIGN), |c| CLASS_BYTES[c]);
+        let (class, len) = Self::fit(capacity);
         if self.0.in_use.get().saturating_add(len) > self.0.bytes_max {
             return None;
         }
+        Some(self.chunk(class, len))
+    }
+
+    /// A window even past the pool's bound: for replies and lookups, which must be done before
+    /// memory can come back. The caller bounds them.
+    pub fn window_past_bound(&self, capacity: usize) -> Window {
+        let (class, len) = Self::fit(capacity);
+        self.chunk(class, len)
+    }
+
+    /// A slice holding a copy of `bytes`, as `window_past_bound`.
+    pub fn copied_past_bound(&self, bytes: &[u8]) -> Slice {
+        let mut window = self.window_past_bound(bytes.len().max(1));
+        window.extend_from_slice(bytes);
+        window.take(bytes.len())
+    }
+
+    fn fit(capacity: usize) -> (Option<usize>, usize) {
+        let class = CLASS_BYTES.iter().position(|&size| size >= capacity);
+        (class, class.map_or(capacity.next_multiple_of(CHUNK_ALIGN), |c| CLASS_BYTES[c]))
+    }
+
+    fn chunk(&self, class: Option<usize>, len: usize) -> Window {
         self.0.in_use.set(self.0.in_use.get() + len);
         let pooled = class.and_then(|c| self.0.free.borrow_mut()[c].pop());
         let chunk = pooled.unwrap_or_else(|| {
             Rc::new(Chunk { memory: Memory::new(len), class, home: Rc::downgrade(&self.0) })
         });
         debug_assert_eq!(Rc::strong_count(&chunk), 1, "a pooled chunk has no other owner");
-        Some(Window { chunk: Hold(Some(chunk)), start: 0, filled: 0, end: len })
+        Window { chunk: Hold(Some(chunk)), start: 0, filled: 0, end: len }
     }
 
     /// A slice holding a copy of `bytes`; `None` at the bound. For small replies and tests.
