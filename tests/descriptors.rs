@@ -1,17 +1,22 @@
 //! R64: opens and accepts cancelled in flight leave no descriptor behind, and a dropped engine
 //! gives back all it held. Alone in its process, because it counts the process's descriptors.
 
+use std::io::Read;
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 
 use ringlog::io::buffers::Pool;
 use ringlog::io::op::OpenHow;
+use ringlog::io::probe::DirFacts;
 use ringlog::io::syscall::{SyscallIo, SyscallOptions};
 use ringlog::io::uring::{UringIo, UringOptions};
 use ringlog::io::{Done, Errno, FileId, Io, Op, Outcome, Tag, Wait};
 use ringlog::types::Micros;
 
 const ROUNDS: u64 = 100;
+
+/// What no socket buffer takes.
+const FILE_BYTES: u32 = 8 << 20;
 
 /// Ops started and cancelled in each round, half of them opens.
 const OPS: u64 = 100;
@@ -98,43 +103,114 @@ fn cancels_leave_nothing(io: &mut impl Io) {
     assert_eq!(descriptors(), before, "{}", io.name());
 }
 
+/// Sends until the socket is full and the last sendfile waits; gives what was sent before.
+fn fill(io: &mut impl Io, socket: FileId, file: FileId) -> u32 {
+    let mut sent = 0;
+    while sent < FILE_BYTES {
+        let (pos, len) = (u64::from(sent), FILE_BYTES - sent);
+        io.submit(Op::Sendfile { socket, file, pos, len }, Tag(4)).unwrap();
+        let mut done = Vec::new();
+        let until = io.now().plus(Micros::from_ms(5));
+        io.reap(Wait::Until(until), &mut done).unwrap();
+        match done.pop().map(|one| one.result) {
+            Some(Ok(Outcome::Bytes(n))) => sent += n,
+            Some(other) => panic!("{other:?}"),
+            None => return sent,
+        }
+    }
+    panic!("a socket that takes {FILE_BYTES} bytes");
+}
+
+/// A connection and a file to send over it.
+fn socket_and_file(io: &mut impl Io, dir: &Path) -> (FileId, FileId, FileId, TcpStream) {
+    let path = dir.join("f");
+    std::fs::write(&path, vec![7; FILE_BYTES as usize]).unwrap();
+    let (listener, addr) = io.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    let peer = TcpStream::connect(addr).unwrap();
+    io.submit(Op::Accept { listener }, Tag(1)).unwrap();
+    io.submit(Op::Open { path, how: CREATE }, Tag(2)).unwrap();
+    let mut done = finish(io, 2);
+    done.sort_by_key(|one| one.tag.0);
+    match (&done[0].result, &done[1].result) {
+        (Ok(Outcome::Accepted { socket, .. }), Ok(Outcome::File(file))) => {
+            (listener, *socket, *file, peer)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A file closed under a sendfile that waits is closed when that has ended.
+fn a_closed_file_goes_with_its_last_op<I: Io>(mut io: I) {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, socket, file, mut peer) = socket_and_file(&mut io, dir.path());
+    let before = descriptors();
+    fill(&mut io, socket, file);
+    io.submit(Op::Close { file }, Tag(5)).unwrap();
+    assert_eq!(finish(&mut io, 1)[0].tag, Tag(5));
+    assert_eq!(descriptors(), before, "the sendfile holds it");
+    let mut room = vec![0; 1 << 20];
+    peer.set_read_timeout(Some(std::time::Duration::from_millis(10))).unwrap();
+    let (mut drained, mut done) = (0, Vec::new());
+    while done.is_empty() {
+        drained += peer.read(&mut room).unwrap_or(0);
+        assert!(drained <= FILE_BYTES as usize, "all was read, and it still waits");
+        let until = io.now().plus(Micros(100));
+        io.reap(Wait::Until(until), &mut done).unwrap();
+    }
+    for _ in 0..1000 {
+        if descriptors() == before - 1 {
+            return;
+        }
+        let until = io.now().plus(Micros::from_ms(1));
+        io.reap(Wait::Until(until), &mut done).unwrap();
+    }
+    panic!("{}: the file stays open", io.name());
+}
+
+/// After the ring's end the device writes to no memory that its ops have owned (E9).
+fn no_byte_arrives_after_the_end() {
+    const LEN: u32 = 1 << 20;
+    // Beside the crate, on a disk: a read must be under way for a while.
+    let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    if !DirFacts::probe(dir.path()).unwrap().direct.works {
+        return println!("skipped: no direct I/O here");
+    }
+    let path = dir.path().join("f");
+    std::fs::write(&path, vec![0xff; LEN as usize]).unwrap();
+    std::fs::File::open(&path).unwrap().sync_all().unwrap();
+    let pool = Pool::new(LEN as usize);
+    for round in 0..10 {
+        let mut io = UringIo::new(UringOptions::default()).unwrap();
+        let how = OpenHow { direct: true, ..OpenHow::default() };
+        io.submit(Op::Open { path: path.clone(), how }, Tag(1)).unwrap();
+        let Ok(Outcome::File(file)) = finish(&mut io, 1).remove(0).result else {
+            panic!("no file")
+        };
+        let into = pool.window(LEN as usize).unwrap();
+        io.submit(Op::Read { file, pos: 0, max: LEN, into }, Tag(2)).unwrap();
+        io.reap(Wait::No, &mut Vec::new()).unwrap();
+        drop(io);
+        // The pool has only this one chunk.
+        let mut same = pool.window(LEN as usize).unwrap();
+        same.spare_mut().fill(0xaa);
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        assert!(same.spare_mut().iter().all(|byte| *byte == 0xaa), "round {round}");
+    }
+}
+
 /// Everything that can wait is in flight when the engine goes.
 fn a_dropped_engine_gives_all_back<I: Io>(make: impl Fn() -> I) {
     let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("f"), vec![7; 8 << 20]).unwrap();
     drop(make());
     let before = descriptors();
     let pool = Pool::new(8 << 20);
     for _ in 0..20 {
         let mut io = make();
-        let (listener, addr) = io.listen("127.0.0.1:0".parse().unwrap()).unwrap();
-        let _peer = TcpStream::connect(addr).unwrap();
-        let path = dir.path().join("f");
-        io.submit(Op::Accept { listener }, Tag(1)).unwrap();
-        io.submit(Op::Open { path: path.clone(), how: CREATE }, Tag(2)).unwrap();
-        let mut done = finish(&mut io, 2);
-        done.sort_by_key(|one| one.tag.0);
-        let (socket, file) = match (&done[0].result, &done[1].result) {
-            (Ok(Outcome::Accepted { socket, .. }), Ok(Outcome::File(file))) => (*socket, *file),
-            other => panic!("{other:?}"),
-        };
+        let (listener, socket, file, _peer) = socket_and_file(&mut io, dir.path());
         let into = pool.window(100).unwrap();
         io.submit(Op::Recv { socket, into }, Tag(3)).unwrap();
-        // The peer reads nothing, so some of these wait for room.
-        let mut sent = 0;
-        while sent < 8 << 20 {
-            let len = (8 << 20) - sent;
-            io.submit(Op::Sendfile { socket, file, pos: sent.into(), len }, Tag(4)).unwrap();
-            let mut done = Vec::new();
-            let until = io.now().plus(Micros::from_ms(5));
-            io.reap(Wait::Until(until), &mut done).unwrap();
-            match done.pop().map(|one| one.result) {
-                Some(Ok(Outcome::Bytes(n))) => sent += n,
-                Some(other) => panic!("{other:?}"),
-                None => break,
-            }
-        }
-        assert!(sent < 8 << 20, "the last one must wait");
+        fill(&mut io, socket, file);
+        let path = dir.path().join("f");
         io.submit(Op::Accept { listener }, Tag(5)).unwrap();
         io.submit(Op::Timeout { at: Micros::NEVER }, Tag(6)).unwrap();
         io.submit(Op::Open { path, how: CREATE }, Tag(7)).unwrap();
@@ -150,13 +226,16 @@ fn no_descriptor_is_lost() {
     let inline = || SyscallIo::new(SyscallOptions::inline()).unwrap();
     let pooled = || SyscallIo::new(SyscallOptions::default()).unwrap();
     cancels_leave_nothing(&mut pooled());
+    a_closed_file_goes_with_its_last_op(pooled());
     a_dropped_engine_gives_all_back(inline);
     a_dropped_engine_gives_all_back(pooled);
     match UringIo::new(UringOptions::default()) {
         Ok(mut io) => {
+            let ring = || UringIo::new(UringOptions::default()).unwrap();
             cancels_leave_nothing(&mut io);
-            drop(io);
-            a_dropped_engine_gives_all_back(|| UringIo::new(UringOptions::default()).unwrap());
+            a_closed_file_goes_with_its_last_op(io);
+            a_dropped_engine_gives_all_back(ring);
+            no_byte_arrives_after_the_end();
         }
         Err(error) => println!("skipped on the ring: {error}"),
     }

@@ -160,13 +160,29 @@ mod tests {
 
     #[test]
     fn a_call_is_answered_or_cancelled_never_both() {
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("fifo");
+        let path = crate::io::sys::c_path(&fifo).unwrap();
+        // SAFETY: `path` is a NUL-terminated string that lives past the call.
+        assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
         let mut workers = Workers::new(1, Wake::new(true).unwrap());
-        for token in 0..200 {
+        // The only thread waits for the other end of this.
+        let how = crate::io::op::OpenHow::default();
+        workers.submit(Token(0), Call::Open { path: fifo.clone(), how });
+        while !workers.shared.lock().calls.is_empty() {
+            std::thread::yield_now();
+        }
+        for token in 1..=200 {
             workers.submit(Token(token), Call::Stat(PathBuf::from("/")));
         }
-        let cancelled = (0..200).filter(|&token| workers.cancel(Token(token))).count();
-        let answered = collect(&mut workers, 200 - cancelled).len();
-        assert_eq!(answered + cancelled, 200);
-        assert!(workers.collect().is_none());
+        let begun = workers.cancel(Token(0));
+        let cancelled = (1..=200).filter(|t| t % 2 == 0 && workers.cancel(Token(*t))).count();
+        let again = workers.cancel(Token(2));
+        let other_end = std::fs::OpenOptions::new().write(true).open(&fifo).unwrap();
+        assert_eq!((begun, cancelled, again), (false, 100, false));
+        let answered: Vec<u64> = collect(&mut workers, 101).iter().map(|(t, _)| t.0).collect();
+        let expected: Vec<u64> = (0..=200).filter(|t| *t == 0 || t % 2 == 1).collect();
+        assert_eq!(answered, expected);
+        drop(other_end);
     }
 }
