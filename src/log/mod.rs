@@ -22,6 +22,7 @@ mod flush_queue;
 mod locate;
 mod op_sink;
 mod partition;
+mod producers;
 mod recovery;
 mod roll;
 mod sealing;

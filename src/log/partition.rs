@@ -11,6 +11,7 @@ use super::closing::Closing;
 use super::config::LogConfig;
 use super::flush_queue::{Ack, AckError, FlushQueue, Reach, Stamps, Waiter, Waiting};
 use super::op_sink::{LocalTag, OpSink, Task};
+use super::producers::Producers;
 use super::sealing::Sealer;
 use super::segment::{LogFile, Phase};
 use super::segments::Segments;
@@ -99,6 +100,7 @@ pub struct Partition {
     pub(super) tail: Tail,
     pub(super) appender: Appender,
     pub(super) waiters: FlushQueue,
+    pub(super) producers: Producers,
     pub(super) sealer: Sealer,
     pub(super) space: Space,
     pub(super) closing: Closing,
@@ -121,6 +123,7 @@ pub(super) struct Recovered {
     pub log_start: Offset,
     pub leader_epoch: i32,
     pub read_only: bool,
+    pub producers: Producers,
     pub pool: Pool,
 }
 
@@ -139,6 +142,7 @@ impl Partition {
             tail: Tail::new(found.config.tail_batches_max),
             appender: Appender::default(),
             waiters: FlushQueue::new(reach),
+            producers: found.producers,
             space: Space::Fine,
             closing: Closing::No,
             state: match found.read_only {
@@ -182,6 +186,7 @@ impl Partition {
                 segment.first_timestamp = Some(summary.max_timestamp);
             }
             let (base, pos, len) = (at.end, at.pos, summary.len);
+            self.producers.stage(summary, last);
             self.tail.push(TailBatch { base, last, segment: number, pos, len });
             at = Mark { end: last.next(), pos: at.pos + u64::from(summary.len) };
             self.counters.records += u64::from(summary.records);
@@ -388,6 +393,10 @@ impl Partition {
             let segment = self.segments.get_mut(finished.segment).expect("in flight, so live");
             segment.on_written(finished.end, finished.index, now);
             self.marks.advance_written(finished.end.end);
+            self.producers.advance(finished.end.end);
+            if segment.phase == Phase::Rolled && segment.written == segment.staged {
+                segment.snapshot = Some(self.producers.snapshot());
+            }
             self.space_found();
         }
         self.waiters.on_written(self.marks.written(), now);

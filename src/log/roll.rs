@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use super::batches::Batches;
 use super::closing::Closing;
+use super::filejob::FileJob;
 use super::op_sink::{OpSink, Task};
 use super::partition::Partition;
 use super::sealing::SealState;
@@ -45,6 +46,9 @@ impl Partition {
         let active = self.segments.active_mut();
         assert!(base > active.base, "two segments may not begin at {base}");
         active.phase = Phase::Rolled;
+        if active.written == active.staged {
+            active.snapshot = Some(self.producers.snapshot());
+        }
         let bytes_before = active.bytes_before + active.staged.pos;
         self.segments.push(Segment::wanted(base, bytes_before, &self.config, wall));
         self.counters.rolls += 1;
@@ -157,7 +161,12 @@ impl Partition {
             Phase::Sealed => false,
         };
         if due && segment.named {
-            self.sealer.start(number, segment, None);
+            // A log's first offset never has a snapshot, as in Kafka.
+            let end = segment.staged.end;
+            let snapshot = segment.snapshot.clone().unwrap_or_else(|| self.producers.snapshot());
+            let path = self.dir.join(file_name(end.get(), FileKind::Snapshot));
+            let extra = (end > Offset::ZERO).then(|| FileJob::new(path, snapshot));
+            self.sealer.start(number, segment, extra);
         }
     }
 
@@ -165,6 +174,7 @@ impl Partition {
         let Some(number) = self.sealer.on_done(result, now) else { return };
         let segment = self.segments.get_mut(number).expect("sealed, so there");
         segment.phase = Phase::Sealed;
+        segment.snapshot = None;
         self.segments.settle();
     }
 }

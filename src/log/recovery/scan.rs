@@ -5,6 +5,7 @@
 
 use super::cursor::FileCursor;
 use super::resync::{chain_len, next_batch};
+use super::snapshots::Replay;
 use super::{Fault, OpenParams};
 use crate::format::batch::{BatchError, BatchHeader};
 use crate::format::index;
@@ -35,6 +36,7 @@ pub(super) fn scan<I: Io>(
     cursor: &mut FileCursor,
     base: Offset,
     params: &OpenParams,
+    producers: &mut Replay,
 ) -> Result<Scanned, Errno> {
     let mut scanned = Scanned {
         end: Mark { end: base, pos: 0 },
@@ -48,7 +50,10 @@ pub(super) fn scan<I: Io>(
     while scanned.end.pos < cursor.len {
         let verified = cursor.verify(b, scanned.end.pos)?;
         match verified.and_then(|header| counts(&header, base, scanned.end.end)) {
-            Ok(header) => scanned.take(&header),
+            Ok(header) => {
+                producers.take(b, cursor, scanned.end.pos, &header)?;
+                scanned.take(&header);
+            }
             Err(fault) => {
                 if !scanned.on_bad(b, cursor, fault, params)? {
                     break;
