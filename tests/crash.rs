@@ -1,9 +1,9 @@
-//! Crash sweeps: the same seeded workload is cut after every single step of the simulated machine,
-//! and whatever the cut leaves is recovered and judged.
+//! Crash sweeps: the same seeded workload is cut after every single step of the simulated
+//! machine, and whatever the cut leaves is recovered and judged.
 //!
-//! For each policy: nothing acked as durable is lost; nothing is served that was never sent, nothing
-//! twice; nothing that a reader saw under a policy that promises has vanished; a bounded policy loses
-//! no more than its bound; the log goes on, and a clean restart agrees.
+//! For each policy: nothing acked as durable is lost; nothing is served that was never sent,
+//! nothing twice; nothing that a reader saw under a policy that promises has vanished; a bounded
+//! policy loses no more than its bound; the log goes on, and a clean restart agrees.
 //! `RINGLOG_SEED=n` replays one seed.
 
 mod support;

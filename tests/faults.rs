@@ -425,3 +425,26 @@ fn what_is_staged_is_bounded() {
         assert!(driver.log.can_accept(1_000), "{policy}: settled bytes are let go");
     }
 }
+
+#[test]
+fn d1_altering_never_lowers_what_readers_see() {
+    let world = world(17);
+    let mut driver = Driver::fresh(&world, with("os"));
+    driver.append_acked(&one(b"seen"), AckLevel::Written).unwrap();
+    assert_eq!(driver.log.high_watermark(), offset(1));
+    world.faults(|faults| faults.stall_fdatasync(".log", 1, 100_000));
+    let waiter = driver.waiter();
+    driver.log.set_policy(FlushPolicy::default(), waiter, driver.io.now());
+    // What is written meanwhile is shown once it is durable: the new policy promises that.
+    let (late, _) = driver.append(&one(b"late"), AckLevel::Written).unwrap();
+    for _ in 0..20 {
+        driver.poll().unwrap();
+        assert_eq!(driver.log.high_watermark(), offset(1));
+        assert_eq!(driver.ack_of(waiter), None, "not before the flush");
+        world.advance(Micros(1_000));
+    }
+    assert!(driver.ack_of(late).is_some());
+    driver.tick_until(|d| d.ack_of(waiter).is_some()).unwrap();
+    driver.tick_until(|d| d.log.high_watermark() == offset(2)).unwrap();
+    assert_eq!(driver.log.policy(), FlushPolicy::default());
+}

@@ -1,5 +1,6 @@
-//! Recovery of what a real broker left: `clean/`, `killed/`, `torn/` of the golden files, planted in
-//! a simulated world. Where the broker is worse (see the golden README) ringlog must be better.
+//! Recovery of what a real broker left: `clean/`, `killed/`, `torn/` of the golden files, planted
+//! in a simulated world. Where the broker is worse (see the golden README) ringlog must be
+//! better.
 
 mod support;
 

@@ -65,6 +65,12 @@ impl Partition {
                 out.push(Task::Create(number), Op::Open { path, how });
                 segment.file = LogFile::Creating;
             }
+            if segment.file == LogFile::Closed && segment.written.pos < segment.staged.pos {
+                let path = dir.join(file_name(segment.base.get(), FileKind::Log));
+                let how = OpenHow { write: true, ..OpenHow::default() };
+                out.push(Task::Create(number), Op::Open { path, how });
+                segment.file = LogFile::Creating;
+            }
             if segment.open_file().is_some() && !segment.named && !segment.naming {
                 out.push(Task::Name(number), Op::SyncDir { path: dir.clone() });
                 segment.naming = true;
@@ -77,14 +83,16 @@ impl Partition {
         match result {
             Ok(Outcome::File(file)) => segment.file = LogFile::Open(file),
             Ok(other) => unreachable!("open gave {other:?}"),
-            Err(errno) if errno.is_transient() => segment.file = LogFile::Wanted,
-            Err(errno) if errno.is_no_space() => {
-                segment.file = LogFile::Wanted;
-                self.begin_undo(errno);
-            }
             Err(errno) => {
-                segment.file = LogFile::Wanted;
-                self.poison(number, 0, errno, now);
+                // One that has its name had a file before: it was closed while idle.
+                segment.file = if segment.named { LogFile::Closed } else { LogFile::Wanted };
+                match errno {
+                    _ if errno.is_transient() => {}
+                    // Descriptors, like space, come back: this append fails, a later one need not.
+                    Errno(libc::EMFILE | libc::ENFILE) => self.begin_undo(errno),
+                    _ if errno.is_no_space() => self.begin_undo(errno),
+                    _ => self.poison(number, 0, errno, now),
+                }
             }
         }
     }

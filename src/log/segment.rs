@@ -14,10 +14,10 @@ use crate::types::{Micros, Offset, WallMs};
 pub(super) enum LogFile {
     /// To be created by the next plan.
     Wanted,
-    /// The op that creates it is in flight.
+    /// The op that creates or opens it is in flight.
     Creating,
     Open(FileId),
-    /// Sealed and closed: opened when a lookup needs it.
+    /// On the disk and closed: opened when a lookup or an append needs it.
     Closed,
 }
 

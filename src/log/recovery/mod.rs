@@ -118,7 +118,10 @@ pub enum OpenError {
     Io { what: &'static str, path: PathBuf, errno: Errno },
     #[error("{} holds messages of format v{magic}, which is not served", path.display())]
     Legacy { path: PathBuf, magic: i8 },
-    #[error("{}: a broker's compaction was interrupted; start that broker once to finish it", path.display())]
+    #[error(
+        "{}: a broker's compaction was interrupted; start that broker once to finish it",
+        path.display()
+    )]
     Swap { path: PathBuf },
 }
 

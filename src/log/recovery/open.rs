@@ -235,14 +235,15 @@ impl<I: Io> Opening<'_, '_, I> {
             segment.damage.push(damage);
             self.report.damage.push(Damaged { path: path.to_path_buf(), damage, fault });
         }
-        self.keep_closed = scanned.keep_closed;
         self.epochs.extend(scanned.epochs);
         self.push(segment);
+        self.keep_closed = scanned.keep_closed;
     }
 
     fn push(&mut self, mut segment: Segment) {
         let before = self.segments.back().map_or(0, |s| s.bytes_before + s.staged.pos);
         segment.bytes_before = before;
+        self.keep_closed = false;
         self.segments.push_back(segment);
     }
 

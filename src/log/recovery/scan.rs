@@ -1,7 +1,8 @@
-//! One segment from its first byte on: which batches count (D5), where a tail is torn, what is damage
-//! (D6); its indexes on the way.
+//! One segment from its first byte on: which batches count (D5), where a tail is torn, what is
+//! damage (D6); its indexes on the way.
 //!
-//! Owns: the judgement of one file. Never does: changing it. Left: `cursor`, `resync`. Right: `open`.
+//! Owns: the judgement of one file. Never does: changing it. Left: `cursor`, `resync`. Right:
+//! `open`.
 
 use super::cursor::FileCursor;
 use super::resync::{chain_len, next_batch};
@@ -142,8 +143,8 @@ impl Scanned {
     }
 }
 
-/// A file of the formats before v2 begins with a message whose own checksum holds; a torn header can
-/// only look like one.
+/// A file of the formats before v2 begins with a message whose own checksum holds; a torn header
+/// can only look like one.
 pub(super) fn legacy_magic<I: Io>(
     b: &mut Blocking<'_, I>,
     cursor: &mut FileCursor,
