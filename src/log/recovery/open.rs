@@ -209,7 +209,9 @@ impl<I: Io> Opening<'_, '_, I> {
         path: &Path,
         point: Offset,
     ) -> Result<(FileCursor, Scanned), OpenError> {
-        // Pages that a failed flush left behind must not be believed (D8).
+        // Pages that a failed flush left behind must not be believed (D8). Only clean pages are
+        // dropped, and one that was written to again is not clean: flush first.
+        self.b.fdatasync(file).map_err(OpenError::io("flushing", path))?;
         self.b.drop_cache(file).map_err(OpenError::io("dropping the cache of", path))?;
         let mut cursor = FileCursor::new(file, log.len);
         let magic = legacy_magic(self.b, &mut cursor).map_err(OpenError::io("reading", path))?;
