@@ -1,9 +1,9 @@
-//! Crash sweeps: the same seeded workload is cut after every single step of the simulated machine,
-//! and whatever the cut leaves is recovered and judged.
+//! Crash sweeps: the same seeded workload is cut after every single step of the simulated
+//! machine, and whatever the cut leaves is recovered and judged.
 //!
-//! For each policy: nothing acked as durable is lost; nothing is served that was never sent, nothing
-//! twice; nothing that a reader saw under a policy that promises has vanished; a bounded policy loses
-//! no more than its bound; the log goes on, and a clean restart agrees.
+//! For each policy: nothing acked as durable is lost; nothing is served that was never sent,
+//! nothing twice; nothing that a reader saw under a policy that promises has vanished; a bounded
+//! policy loses no more than its bound; the log goes on, and a clean restart agrees.
 //! `RINGLOG_SEED=n` replays one seed.
 
 mod support;
@@ -11,8 +11,9 @@ mod support;
 use std::path::Path;
 
 use ringlog::format::batch::Codec;
+use ringlog::io::Errno;
 use ringlog::io::Io;
-use ringlog::io::sim::{Prng, World};
+use ringlog::io::sim::{Effect, On, Prng, World};
 use ringlog::log::LogConfig;
 use ringlog::policy::FlushPolicy;
 use ringlog::types::{AckLevel, Micros};
@@ -75,6 +76,8 @@ struct History {
     /// The furthest that a reader saw while the policy promised that it stays.
     visible: i64,
     epoch: i32,
+    /// An append or a flush was refused or failed.
+    failed: bool,
 }
 
 impl History {
@@ -86,9 +89,13 @@ impl History {
         self.acked = self.acked.min(end);
     }
 
-    fn note(&mut self, driver: &mut Driver, promises: bool) {
+    /// Err when an ack says that the partition is poisoned.
+    fn note(&mut self, driver: &mut Driver, promises: bool) -> Result<(), Stopped> {
         for ack in driver.acks.drain(..) {
-            ack.result.expect("no faults here");
+            if ack.result.is_err() {
+                self.failed = true;
+                continue;
+            }
             let (base, records) = (ack.base_offset.get(), ack.waiter.0 & 0xff);
             let end = base + records as i64;
             self.acked = self.acked.max(end);
@@ -103,6 +110,7 @@ impl History {
             self.visible = self.visible.max(driver.log.high_watermark().get());
         }
         self.epoch = self.epoch.max(driver.log.leader_epoch());
+        if self.failed { Err(Stopped) } else { Ok(()) }
     }
 }
 
@@ -146,8 +154,7 @@ fn alter(
     let at = driver.acks.iter().position(|ack| ack.waiter == waiter).unwrap();
     let ack = driver.acks.remove(at);
     history.durable = history.durable.max(ack.base_offset.get());
-    history.note(driver, old.promises_durable() || policy.promises_durable());
-    Ok(())
+    history.note(driver, old.promises_durable() || policy.promises_durable())
 }
 
 fn append_some(
@@ -160,10 +167,10 @@ fn append_some(
     let promises = policy.promises_durable();
     for round in 0..6 {
         for _ in 0..1 + dice.below(3) {
-            append_one(driver, plan, dice, history);
+            append_one(driver, plan, dice, history)?;
         }
         driver.tick()?;
-        history.note(driver, promises);
+        history.note(driver, promises)?;
         match dice.below(6) {
             0 => drop(driver.flush_counted()),
             1 => {
@@ -172,7 +179,7 @@ fn append_some(
             }
             2 | 3 => {
                 driver.settle()?;
-                history.note(driver, promises);
+                history.note(driver, promises)?;
             }
             _ => {}
         }
@@ -181,11 +188,15 @@ fn append_some(
         }
     }
     driver.settle()?;
-    history.note(driver, promises);
-    Ok(())
+    history.note(driver, promises)
 }
 
-fn append_one(driver: &mut Driver, plan: &Plan, dice: &mut Prng, history: &mut History) {
+fn append_one(
+    driver: &mut Driver,
+    plan: &Plan,
+    dice: &mut Prng,
+    history: &mut History,
+) -> Result<(), Stopped> {
     let (level, own) = match dice.per_mille(plan.durable_per_mille) {
         true => (AckLevel::Durable, false),
         false => (AckLevel::Policy, true),
@@ -210,7 +221,10 @@ fn append_one(driver: &mut Driver, plan: &Plan, dice: &mut Prng, history: &mut H
         values.extend(batch_values);
     }
     let flags = values.len() as u64 | if own { 0x100 } else { 0 };
-    let staged = driver.append_flagged(&bytes, level, flags);
+    let Ok(staged) = driver.append_flagged(&bytes, level, flags) else {
+        history.failed = true;
+        return Err(Stopped);
+    };
     assert_eq!(staged.base_offset.get(), history.values.len() as i64, "offsets follow on");
     let mut behind = history.bytes.last().copied().unwrap_or(0);
     for (value, len) in values.into_iter().zip(lens) {
@@ -218,6 +232,7 @@ fn append_one(driver: &mut Driver, plan: &Plan, dice: &mut Prng, history: &mut H
         history.values.push(value);
         history.bytes.push(behind);
     }
+    Ok(())
 }
 
 /// Starts a process on what is left and judges it.
@@ -367,6 +382,40 @@ fn sweep_all(plans: &[Plan]) {
             assert!(cuts > 60, "a workload of {cuts} steps tests little");
         }
     }
+}
+
+/// The n-th write or flush of a log fails, for every n; then the process is killed, and what its
+/// page cache still shows of it is not believed.
+fn fail_each(plan: &Plan, seed: u64, on: On) -> u32 {
+    for n in 2.. {
+        let what = format!("{plan:?} seed {seed} {on:?} {n} fails");
+        let world = world(seed);
+        world.faults(|faults| faults.plan(on, ".log", n, Effect::Fail(Errno::EIO)));
+        let mut history = History::default();
+        if live(&world, plan, seed, &mut history).is_ok() {
+            return n - 2;
+        }
+        world.kill();
+        let driver = judge(&world, plan, &mut history, false, &what).unwrap();
+        history.durable = history.durable.max(driver.log.durable_end().get());
+        world.power_cut();
+        let driver = judge(&world, plan, &mut history, true, &what).unwrap();
+        go_on(driver, plan, &mut history, &what);
+    }
+    unreachable!("some run has no n-th op");
+}
+
+#[test]
+fn failed_writes_and_flushes_lose_nothing_acked() {
+    let mut failed = 0;
+    for plan in [Plan::of("each", None, 200), Plan::of("group", None, 200)] {
+        for seed in 1..5 {
+            failed += fail_each(&plan, seed, On::Fdatasync);
+            failed += fail_each(&plan, seed, On::Write);
+        }
+    }
+    println!("{failed} failures");
+    assert!(failed > 100, "{failed} failures test little");
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod support;
 use ringlog::format::batch::Codec;
 use ringlog::io::Errno;
 use ringlog::io::Io;
-use ringlog::io::sim::{Effect, On};
+use ringlog::io::sim::{Effect, On, Prng};
 use ringlog::log::{AckError, Located, LogConfig, PartitionState, Refusal};
 use ringlog::policy::FlushPolicy;
 use ringlog::types::{AckLevel, Micros};
@@ -423,5 +423,100 @@ fn what_is_staged_is_bounded() {
         assert!(!driver.log.can_accept(1_000));
         driver.settle().unwrap();
         assert!(driver.log.can_accept(1_000), "{policy}: settled bytes are let go");
+    }
+}
+
+#[test]
+fn d1_altering_never_lowers_what_readers_see() {
+    let world = world(17);
+    let mut driver = Driver::fresh(&world, with("os"));
+    driver.append_acked(&one(b"seen"), AckLevel::Written).unwrap();
+    assert_eq!(driver.log.high_watermark(), offset(1));
+    world.faults(|faults| faults.stall_fdatasync(".log", 1, 100_000));
+    let waiter = driver.waiter();
+    driver.log.set_policy(FlushPolicy::default(), waiter, driver.io.now());
+    // What is written meanwhile is shown once it is durable: the new policy promises that.
+    let (late, _) = driver.append(&one(b"late"), AckLevel::Written).unwrap();
+    for _ in 0..20 {
+        driver.poll().unwrap();
+        assert_eq!(driver.log.high_watermark(), offset(1));
+        assert_eq!(driver.ack_of(waiter), None, "not before the flush");
+        world.advance(Micros(1_000));
+    }
+    assert!(driver.ack_of(late).is_some());
+    driver.tick_until(|d| d.ack_of(waiter).is_some()).unwrap();
+    driver.tick_until(|d| d.log.high_watermark() == offset(2)).unwrap();
+    assert_eq!(driver.log.policy(), FlushPolicy::default());
+}
+
+/// Space comes and goes at random while appends, rolls and flushes go on.
+fn run_without_space(seed: u64) {
+    let mut dice = Prng::new(seed);
+    let world = world(seed);
+    let policies = ["os", "each", "group", "group:200us", "bytes:900"];
+    let config = LogConfig {
+        segment_bytes: 1_500,
+        writes_in_flight_max: 1 + dice.below(3) as usize,
+        group_bytes_max: 1_000,
+        ..with(policies[dice.below(5) as usize])
+    };
+    let mut driver = Driver::fresh(&world, config.clone());
+    let (mut values, mut acked) = (Vec::new(), 0);
+    let mut sent = 0;
+    for _ in 0..60 {
+        match dice.below(8) {
+            0 => world.faults(|faults| faults.space_bytes = Some(dice.below(3_000))),
+            1 => world.faults(|faults| faults.space_bytes = None),
+            2 => world.advance(Micros(700_000)),
+            3 => driver.settle().unwrap(),
+            4 => driver.tick().unwrap(),
+            _ => {
+                sent += 1;
+                let value = format!("{sent}-{}", "x".repeat(dice.below(400) as usize)).into_bytes();
+                let level = if dice.coin() { AckLevel::Durable } else { AckLevel::Policy };
+                if let Ok((_, staged)) = driver.append(&one(&value), level) {
+                    let base = staged.base_offset.get();
+                    assert!(base >= acked, "seed {seed}: {base} was acked before");
+                    values.truncate(base as usize);
+                    values.push(value);
+                }
+            }
+        }
+        for ack in driver.acks.drain(..).filter(|ack| ack.result.is_ok()) {
+            acked = acked.max(ack.base_offset.get() + 1);
+        }
+        assert!(driver.log.high_watermark() <= driver.log.written_end());
+    }
+    world.faults(|faults| faults.space_bytes = None);
+    driver.settle().unwrap();
+    if matches!(driver.log.state(), PartitionState::Poisoned { .. }) {
+        panic!("seed {seed}: {:?}", driver.log);
+    }
+    let ack = driver.append_retrying(&one(b"last"), AckLevel::Durable);
+    assert_eq!(ack.result, Ok(()), "seed {seed}");
+    let last = ack.base_offset.get();
+    values.truncate(last as usize);
+    values.push(b"last".to_vec());
+    assert!(last >= acked, "seed {seed}");
+    let want: Vec<_> = values.into_iter().enumerate().map(|(i, v)| (i as i64, v)).collect();
+    assert_eq!(driver.consume(offset(0), 2_000).unwrap(), want, "seed {seed}");
+    let stop = dice.coin();
+    match stop {
+        true => driver.stop().unwrap(),
+        false => world.power_cut(),
+    }
+    let mut driver = Driver::start(&world, config).unwrap();
+    assert!(!stop || driver.report.cuts.is_empty(), "seed {seed}: {:?}", driver.report);
+    assert_eq!(driver.consume(offset(0), 2_000).unwrap(), want, "seed {seed}");
+}
+
+#[test]
+fn d12_space_may_come_and_go() {
+    let seeds = match std::env::var("RINGLOG_SEED") {
+        Ok(seed) => vec![seed.parse().expect("RINGLOG_SEED is a number")],
+        Err(_) => (0..200).collect::<Vec<u64>>(),
+    };
+    for seed in seeds {
+        run_without_space(seed);
     }
 }

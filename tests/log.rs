@@ -124,7 +124,10 @@ fn run_model(seed: u64) {
                 driver.tick_until(|d| d.ack_of(flush).is_some()).unwrap();
                 look(&mut driver, &mut dice, &model);
             }
-            9 => driver.log.close_sealed(dice.below(3) as usize),
+            9 => match dice.coin() {
+                true => driver.log.close_sealed(dice.below(3) as usize),
+                false => drop(driver.log.close_idle()),
+            },
             10 => {
                 config.flush = policies[dice.below(7) as usize].parse().unwrap();
                 let waiter = driver.waiter();
@@ -264,4 +267,28 @@ fn r04_the_live_index_equals_a_rebuilt_one() {
     let driver = Driver::open_with(&world, io, support::params(LogConfig::default())).unwrap();
     driver.stop().unwrap();
     assert_eq!((read("index"), read("timeindex")), live);
+}
+
+#[test]
+fn an_idle_log_holds_no_descriptor_and_wakes_by_itself() {
+    let world = world(7);
+    world.faults(|faults| faults.files_max = 4);
+    let mut driver = Driver::fresh(&world, small());
+    for i in 0..30 {
+        let sent = batch(&[format!("value {i}").as_bytes()], Codec::None, i);
+        driver.append_acked(&sent, AckLevel::Durable).unwrap();
+        driver.settle().unwrap();
+        if i % 3 == 0 {
+            assert!(driver.log.close_idle());
+            driver.settle().unwrap();
+        }
+        if i % 5 == 0 {
+            assert_eq!(driver.consume(offset(i), 1000).unwrap().len(), 1);
+        }
+        driver.log.close_sealed(0);
+    }
+    assert_eq!(driver.consume(offset(0), 100).unwrap().len(), 30);
+    world.kill();
+    let mut driver = Driver::start(&world, small()).unwrap();
+    assert_eq!(driver.consume(offset(0), 100).unwrap().len(), 30);
 }

@@ -406,3 +406,23 @@ fn snapshots_of_a_cut_future_go() {
     assert!(world.read_file(file(1, "snapshot")).is_some());
     assert!(world.read_file(file(7, "snapshot")).is_none());
 }
+
+#[test]
+fn d6_a_cut_during_the_cutting_leads_to_the_same_log() {
+    for compacted in [false, true] {
+        for n in 0..60 {
+            let world = world(n);
+            let torn = stored(1, &[b"torn"]);
+            plant(&world, 0, &[stored(0, &[b"a"]), torn[..torn.len() - 3].to_vec()]);
+            world.write_file_durably(file(2, "log"), stored(2, &[b"later"]));
+            world.write_file_durably(file(3, "log"), stored(3, &[b"latest"]));
+            let params = params(LogConfig { compacted, ..config() });
+            world.cut_after(n);
+            drop(Driver::open_with(&world, world.engine(), params.clone()));
+            world.power_cut();
+            let mut driver = start_as(&world, params);
+            assert_eq!(values(&mut driver), ["a"], "cut after step {n}");
+            assert!(driver.report.damage.is_empty());
+        }
+    }
+}

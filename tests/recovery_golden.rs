@@ -1,5 +1,6 @@
-//! Recovery of what a real broker left: `clean/`, `killed/`, `torn/` of the golden files, planted in
-//! a simulated world. Where the broker is worse (see the golden README) ringlog must be better.
+//! Recovery of what a real broker left: `clean/`, `killed/`, `torn/` of the golden files, planted
+//! in a simulated world. Where the broker is worse (see the golden README) ringlog must be
+//! better.
 
 mod support;
 
@@ -8,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use ringlog::format::checkpoint::parse_offsets;
 use ringlog::format::name::{FileKind, PartitionDir, SegmentFile};
+use ringlog::format::snapshot;
 use ringlog::io::sim::World;
 use ringlog::log::{Fault, Located, LogConfig, OpenParams};
 use ringlog::types::Offset;
@@ -71,6 +73,7 @@ fn config(topic: &str) -> LogConfig {
 /// Plants a partition under the tests' own name.
 fn plant(topic: &str, parts: &[&str]) -> World {
     let world = world(1);
+    world.set_wall_ms(0); // no producer has been silent for long
     for part in parts {
         for (name, bytes) in files(part, topic) {
             world.write_file_durably(log_dir().join(name), bytes);
@@ -104,6 +107,21 @@ fn compare(world: &World, topic: &str, part: &str, kinds: &[FileKind]) {
     }
 }
 
+/// Producer state: all that the broker kept. (It had forgotten some, whose records were too old by
+/// its clock; the order of the entries is no matter.)
+fn compare_snapshots(world: &World, topic: &str, part: &str) {
+    let mut compared = 0;
+    for (name, want) in files(part, topic).iter().filter(|(n, _)| is(n, &[FileKind::Snapshot])) {
+        let Some(got) = world.read_file(log_dir().join(name)) else { continue };
+        let got = snapshot::parse(&got).unwrap();
+        for entry in snapshot::parse(want).unwrap() {
+            assert!(got.contains(&entry), "{topic}: {name} lacks {entry:?} in {got:?}");
+        }
+        compared += 1;
+    }
+    assert!(compared > 0, "{topic}: no snapshot in common");
+}
+
 /// Every offset can be found, and what is found holds it.
 fn find_all(driver: &mut Driver, topic: &str) {
     let (start, end) = (driver.log.log_start().get(), driver.log.high_watermark().get());
@@ -129,6 +147,7 @@ fn clean_is_taken_as_it_is_and_left_so() {
         driver.stop().unwrap();
         let kinds = [FileKind::Log, FileKind::OffsetIndex, FileKind::TimeIndex];
         compare(&world, topic, "clean", &kinds);
+        compare_snapshots(&world, topic, "clean");
     }
 }
 
@@ -137,7 +156,7 @@ fn indexes_made_anew_are_those_the_broker_makes() {
     for topic in TOPICS {
         let world = plant(topic, &["clean"]);
         for (name, _) in files("clean", topic) {
-            if is(&name, &[FileKind::OffsetIndex, FileKind::TimeIndex]) {
+            if is(&name, &[FileKind::OffsetIndex, FileKind::TimeIndex, FileKind::Snapshot]) {
                 world.write_file_durably(log_dir().join(name), b"xyz".to_vec());
             }
         }
@@ -147,6 +166,7 @@ fn indexes_made_anew_are_those_the_broker_makes() {
         driver.stop().unwrap();
         compare(&world, topic, "clean", &[FileKind::Log]);
         compare(&world, topic, "rebuilt", &[FileKind::OffsetIndex, FileKind::TimeIndex]);
+        compare_snapshots(&world, topic, "rebuilt");
     }
 }
 
@@ -163,6 +183,7 @@ fn killed_ends_where_the_broker_recovered_to() {
         find_all(&mut driver, topic);
         driver.stop().unwrap();
         compare(&world, topic, "killed-recovered", &[FileKind::Log]);
+        compare_snapshots(&world, topic, "killed-recovered");
         let left = world.list(log_dir());
         assert!(left.iter().all(|name| !name.ends_with(".deleted")), "{topic}: {left:?}");
     }

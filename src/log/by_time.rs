@@ -1,8 +1,8 @@
 //! A timestamp to an offset: the first record, in offset order, that is not older.
 //!
-//! Owns: the search (segment by largest timestamp, time index, scan, records of a batch). Never does:
-//! answering past the high watermark; decompressing past a bound. Left: `segments`, `format`.
-//! Right: `shard`.
+//! Owns: the search (segment by largest timestamp, time index, scan, records of a batch). Never
+//! does: answering past the high watermark; decompressing past a bound. Left: `segments`,
+//! `format`. Right: `shard`.
 
 use super::locate::{SCAN_BYTES, Scanned, scan_headers};
 use super::partition::Partition;
@@ -10,7 +10,6 @@ use super::step::{Access, Reader, Step};
 use crate::format::batch::{self, BatchHeader, HEADER_LEN, RECORDS};
 use crate::format::codec::{Workspace, decompress};
 use crate::format::record::records;
-use crate::io::op::OpenHow;
 use crate::io::{Errno, FileId};
 use crate::types::{Offset, WallMs};
 
@@ -79,9 +78,7 @@ impl TimeLookup {
                 }
                 State::Segment(number) => match self.reader.step(partition, number, bytes.take()) {
                     Access::Read { file, pos, max } => return Step::Read { file, pos, max },
-                    Access::Open(path) => {
-                        return Step::Open { path, how: OpenHow::default() };
-                    }
+                    Access::Open(path, how) => return Step::Open { path, how },
                     Access::Failed { path, errno } => return Step::Failed { path, errno },
                     Access::Ready(file) => {
                         self.state = State::Scan(number, file, self.floor(partition, number));

@@ -32,6 +32,7 @@ impl Partition {
             return;
         }
         self.closing = Closing::Flushing;
+        self.sealer.retry_now();
         if let Space::Cooling { .. } = self.space {
             self.space = Space::Trying;
         }

@@ -1,8 +1,8 @@
 //! A data directory: which logs it holds, whose it is, how it was left, and its checkpoints.
 //!
-//! Owns: the marker of a clean stop (D9), `meta.properties`, the offset checkpoints, the scan. Never
-//! does: opening logs, the directory's lock (the server holds it). Left: `format`, `io::blocking`.
-//! Right: `server`.
+//! Owns: the marker of a clean stop (D9), `meta.properties`, the offset checkpoints, the scan.
+//! Never does: opening logs, the directory's lock (the server holds it). Left: `format`,
+//! `io::blocking`. Right: `server`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

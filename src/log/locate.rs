@@ -9,7 +9,6 @@ use super::partition::Partition;
 use super::segment::Damage;
 use super::step::{Access, Reader, Step};
 use crate::format::batch::{self, BatchError, BatchHeader, HEADER_LEN};
-use crate::io::op::OpenHow;
 use crate::io::{Errno, FileId};
 use crate::types::Offset;
 
@@ -127,9 +126,7 @@ impl OffsetLookup {
                     }
                     match self.reader.step(partition, number, bytes.take()) {
                         Access::Read { file, pos, max } => return Step::Read { file, pos, max },
-                        Access::Open(path) => {
-                            return Step::Open { path, how: OpenHow::default() };
-                        }
+                        Access::Open(path, how) => return Step::Open { path, how },
                         Access::Failed { path, errno } => return Step::Failed { path, errno },
                         Access::Ready(file) => {
                             let segment = partition.segments.get(number).expect("stepped above");

@@ -1,14 +1,14 @@
 //! One partition: Kafka's log as segments, from staged bytes to durable ones and back to readers.
 //!
-//! Sans-I/O: bytes and completions come in, operations go out; whoever owns the engine carries them
-//! out. The cold path (create, open, data directory) runs over [`crate::io::blocking`] instead.
-//! Owns: segments and their indexes, the watermarks, waiters, recovery. Never does: a system call, a
-//! clock read, anything that knows a protocol or a socket.
-//! Left: `format`, `policy`, `io` (ops and buffers only). Right: `shard`.
+//! Sans-I/O: bytes and completions come in, operations go out; whoever owns the engine carries
+//! them out. The cold path (create, open, data directory) runs over [`crate::io::blocking`]
+//! instead. Owns: segments and their indexes, the watermarks, waiters, recovery. Never does: a
+//! system call, a clock read, anything that knows a protocol or a socket. Left: `format`,
+//! `policy`, `io` (ops and buffers only). Right: `shard`.
 //!
-//! A batch's way: [`Partition::append`] gives it an offset and a place (`staged`), `appender` writes
-//! it with its neighbours (`written`), `flush_queue` settles it (`durable`), `watermarks` says how far
-//! readers see, `locate` and `by_time` find it again.
+//! A batch's way: [`Partition::append`] gives it an offset and a place (`staged`), `appender`
+//! writes it with its neighbours (`written`), `flush_queue` settles it (`durable`), `watermarks`
+//! says how far readers see, `locate` and `by_time` find it again.
 
 mod appender;
 mod batches;
@@ -22,12 +22,14 @@ mod flush_queue;
 mod locate;
 mod op_sink;
 mod partition;
+mod producers;
 mod recovery;
 mod roll;
 mod sealing;
 mod segment;
 mod segments;
 mod space;
+mod staging;
 mod step;
 mod tail;
 mod undo;

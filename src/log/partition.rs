@@ -5,23 +5,21 @@
 
 use std::path::PathBuf;
 
-use super::appender::{Appender, StagedAppend};
-use super::batches::Batches;
+use super::appender::Appender;
 use super::closing::Closing;
 use super::config::LogConfig;
-use super::flush_queue::{Ack, AckError, FlushQueue, Reach, Stamps, Waiter, Waiting};
+use super::flush_queue::{Ack, AckError, FlushQueue, Reach, Waiter};
 use super::op_sink::{LocalTag, OpSink, Task};
+use super::producers::Producers;
 use super::sealing::Sealer;
 use super::segment::{LogFile, Phase};
 use super::segments::Segments;
 use super::space::Space;
-use super::tail::{Tail, TailBatch};
-use super::watermarks::{Mark, Watermarks};
-use crate::format::batch;
+use super::tail::Tail;
+use super::watermarks::Watermarks;
 use crate::io::buffers::Pool;
 use crate::io::{Errno, FileId, Op, Outcome};
-use crate::policy::ack::{Answer, answer};
-use crate::policy::{FlushPolicy, admit};
+use crate::policy::FlushPolicy;
 use crate::types::{AckLevel, Micros, Offset, WallMs};
 
 /// What an accepted append got.
@@ -99,6 +97,7 @@ pub struct Partition {
     pub(super) tail: Tail,
     pub(super) appender: Appender,
     pub(super) waiters: FlushQueue,
+    pub(super) producers: Producers,
     pub(super) sealer: Sealer,
     pub(super) space: Space,
     pub(super) closing: Closing,
@@ -121,6 +120,7 @@ pub(super) struct Recovered {
     pub log_start: Offset,
     pub leader_epoch: i32,
     pub read_only: bool,
+    pub producers: Producers,
     pub pool: Pool,
 }
 
@@ -139,6 +139,7 @@ impl Partition {
             tail: Tail::new(found.config.tail_batches_max),
             appender: Appender::default(),
             waiters: FlushQueue::new(reach),
+            producers: found.producers,
             space: Space::Fine,
             closing: Closing::No,
             state: match found.read_only {
@@ -154,122 +155,6 @@ impl Partition {
             has_work: true,
             deadline: Micros::NEVER,
         }
-    }
-
-    /// Gives the batches their offsets and places; they leave with the next plan. `level` None is
-    /// answered by the return value, every other level by an [`Ack`].
-    pub fn append(
-        &mut self,
-        mut batches: Batches,
-        level: AckLevel,
-        waiter: Waiter,
-        now: Micros,
-        wall: WallMs,
-    ) -> Result<Staged, Refusal> {
-        let last = self.admit(&batches).inspect_err(|_| self.counters.refused += 1)?;
-        self.roll_if_due(&batches, last, wall);
-        let (number, base) = (self.segments.active_number(), self.marks.staged());
-        let mut at = Mark { end: base, pos: self.segments.active().staged.pos };
-        let start = at.pos;
-        let mut rest = &mut batches.bytes[..];
-        for summary in batches.checked.iter() {
-            let (bytes, behind) = rest.split_at_mut(summary.len as usize);
-            batch::assign(bytes, at.end.get(), self.leader_epoch).expect("a whole header");
-            let last = at.end.checked_add(i64::from(summary.last_offset_delta)).expect("admitted");
-            let segment = self.segments.active_mut();
-            segment.index.on_batch(at.pos, last, summary.max_timestamp);
-            if at.pos == 0 && summary.max_timestamp >= 0 {
-                segment.first_timestamp = Some(summary.max_timestamp);
-            }
-            let (base, pos, len) = (at.end, at.pos, summary.len);
-            self.tail.push(TailBatch { base, last, segment: number, pos, len });
-            at = Mark { end: last.next(), pos: at.pos + u64::from(summary.len) };
-            self.counters.records += u64::from(summary.records);
-            rest = behind;
-        }
-        assert!(rest.is_empty() && at.end == last.next(), "summaries cover the append");
-        self.counters.appends += 1;
-        self.counters.batches += batches.checked.len() as u64;
-        self.counters.bytes += batches.bytes.len() as u64;
-        self.stage(StagedAppend {
-            bytes: batches.bytes,
-            segment: number,
-            pos: start,
-            end: at,
-            index: self.segments.active().index.point(),
-        });
-        self.wait(level, waiter, base, now);
-        Ok(Staged { base_offset: base, last_offset: last })
-    }
-
-    /// The append's last offset, if it may come in.
-    fn admit(&self, batches: &Batches) -> Result<Offset, Refusal> {
-        match &self.state {
-            PartitionState::Poisoned { .. } => return Err(Refusal::Poisoned),
-            PartitionState::ReadOnly => return Err(Refusal::ReadOnly),
-            PartitionState::Open | PartitionState::NoSpace if self.space.refuses() => {
-                return Err(Refusal::NoSpace);
-            }
-            PartitionState::Open | PartitionState::NoSpace => {}
-        }
-        if self.closing != Closing::No {
-            return Err(Refusal::Closing);
-        }
-        let len_max = self.config.max_message_bytes;
-        let long = batches.checked.iter().map(|s| s.len as usize).find(|len| *len > len_max);
-        if let Some(len) = long {
-            return Err(Refusal::TooLarge { len, len_max });
-        }
-        if !self.can_accept(batches.len()) {
-            return Err(Refusal::Backpressure);
-        }
-        let last = self.marks.staged().checked_add(batches.offsets() - 1);
-        last.filter(|last| last.get() < i64::MAX).ok_or(Refusal::OffsetsExhausted)
-    }
-
-    /// Whether an append of this size stays within the bound on unsettled bytes.
-    pub fn can_accept(&self, bytes: usize) -> bool {
-        admit::fits(self.unsettled_bytes(), bytes as u64, self.config.unsettled_bytes_max)
-    }
-
-    /// Bytes staged that the policy has not settled.
-    fn unsettled_bytes(&self) -> u64 {
-        let active = self.segments.active();
-        let staged = active.bytes_before + active.staged.pos;
-        staged.saturating_sub(match self.policy() {
-            policy if policy.promises_durable() => self.waiters.settled().bytes,
-            _ => self.waiters.held_back().unwrap_or_else(|| self.written_bytes()),
-        })
-    }
-
-    fn written_bytes(&self) -> u64 {
-        let written = self.marks.written();
-        let holder = self.segments.get(self.segments.floor(written)).expect("floor is a segment");
-        holder.bytes_before + holder.written.pos
-    }
-
-    fn stage(&mut self, append: StagedAppend) {
-        self.segments.active_mut().staged = append.end;
-        self.marks.stage(append.end.end);
-        self.appender.stage(append);
-        self.has_work = true;
-    }
-
-    /// Queues a waiter for everything staged so far.
-    fn wait(&mut self, level: AckLevel, waiter: Waiter, base: Offset, now: Micros) {
-        let answer = answer(level, self.policy());
-        if answer == Answer::Staged {
-            return;
-        }
-        let active = self.segments.active();
-        let bytes = active.bytes_before + active.staged.pos;
-        self.waiters.push(Waiting {
-            waiter,
-            base,
-            reach: Reach { end: self.marks.staged(), bytes },
-            answer,
-            stamps: Stamps { staged: now, ..Stamps::default() },
-        });
     }
 
     /// Asks for everything staged so far to be durable; acked when it is.
@@ -388,6 +273,10 @@ impl Partition {
             let segment = self.segments.get_mut(finished.segment).expect("in flight, so live");
             segment.on_written(finished.end, finished.index, now);
             self.marks.advance_written(finished.end.end);
+            self.producers.advance(finished.end.end);
+            if segment.phase == Phase::Rolled && segment.written == segment.staged {
+                segment.snapshot = Some(self.producers.snapshot());
+            }
             self.space_found();
         }
         self.waiters.on_written(self.marks.written(), now);

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use super::batches::Batches;
 use super::closing::Closing;
+use super::filejob::FileJob;
 use super::op_sink::{OpSink, Task};
 use super::partition::Partition;
 use super::sealing::SealState;
@@ -45,6 +46,9 @@ impl Partition {
         let active = self.segments.active_mut();
         assert!(base > active.base, "two segments may not begin at {base}");
         active.phase = Phase::Rolled;
+        if active.written == active.staged {
+            active.snapshot = Some(self.producers.snapshot());
+        }
         let bytes_before = active.bytes_before + active.staged.pos;
         self.segments.push(Segment::wanted(base, bytes_before, &self.config, wall));
         self.counters.rolls += 1;
@@ -61,6 +65,12 @@ impl Partition {
                 out.push(Task::Create(number), Op::Open { path, how });
                 segment.file = LogFile::Creating;
             }
+            if segment.file == LogFile::Closed && segment.written.pos < segment.staged.pos {
+                let path = dir.join(file_name(segment.base.get(), FileKind::Log));
+                let how = OpenHow { write: true, ..OpenHow::default() };
+                out.push(Task::Create(number), Op::Open { path, how });
+                segment.file = LogFile::Creating;
+            }
             if segment.open_file().is_some() && !segment.named && !segment.naming {
                 out.push(Task::Name(number), Op::SyncDir { path: dir.clone() });
                 segment.naming = true;
@@ -73,14 +83,16 @@ impl Partition {
         match result {
             Ok(Outcome::File(file)) => segment.file = LogFile::Open(file),
             Ok(other) => unreachable!("open gave {other:?}"),
-            Err(errno) if errno.is_transient() => segment.file = LogFile::Wanted,
-            Err(errno) if errno.is_no_space() => {
-                segment.file = LogFile::Wanted;
-                self.begin_undo(errno);
-            }
             Err(errno) => {
-                segment.file = LogFile::Wanted;
-                self.poison(number, 0, errno, now);
+                // One that has its name had a file before: it was closed while idle.
+                segment.file = if segment.named { LogFile::Closed } else { LogFile::Wanted };
+                match errno {
+                    _ if errno.is_transient() => {}
+                    // Descriptors, like space, come back: this append fails, a later one need not.
+                    Errno(libc::EMFILE | libc::ENFILE) => self.begin_undo(errno),
+                    _ if errno.is_no_space() => self.begin_undo(errno),
+                    _ => self.poison(number, 0, errno, now),
+                }
             }
         }
     }
@@ -157,7 +169,12 @@ impl Partition {
             Phase::Sealed => false,
         };
         if due && segment.named {
-            self.sealer.start(number, segment, None);
+            // A log's first offset never has a snapshot, as in Kafka.
+            let end = segment.staged.end;
+            let snapshot = segment.snapshot.clone().unwrap_or_else(|| self.producers.snapshot());
+            let path = self.dir.join(file_name(end.get(), FileKind::Snapshot));
+            let extra = (end > Offset::ZERO).then(|| FileJob::new(path, snapshot));
+            self.sealer.start(number, segment, extra);
         }
     }
 
@@ -165,6 +182,7 @@ impl Partition {
         let Some(number) = self.sealer.on_done(result, now) else { return };
         let segment = self.segments.get_mut(number).expect("sealed, so there");
         segment.phase = Phase::Sealed;
+        segment.snapshot = None;
         self.segments.settle();
     }
 }

@@ -1,8 +1,9 @@
-//! A rolled segment's last steps: its indexes and its name on the disk, so that recovery may trust
-//! it unseen (D7).
+//! A rolled segment's last steps: its indexes and its name on the disk, so that recovery may
+//! trust it unseen (D7).
 //!
-//! Owns: the order of the steps, one segment at a time. Never does: the ack path waits for none of
-//! this; a failure only holds the recovery point back. Left: `filejob`. Right: `partition`, `closing`.
+//! Owns: the order of the steps, one segment at a time. Never does: the ack path waits for none
+//! of this; a failure only holds the recovery point back. Left: `filejob`. Right: `partition`,
+//! `closing`.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -55,6 +56,12 @@ pub(super) struct Sealer {
 impl Sealer {
     pub fn new(dir: &Path) -> Sealer {
         Sealer { dir: dir.to_path_buf(), current: None, retry_at: Micros(0), failures: 0 }
+    }
+
+    /// Forgets earlier failures: a close tries once more.
+    pub fn retry_now(&mut self) {
+        self.failures = 0;
+        self.retry_at = Micros(0);
     }
 
     pub fn is_idle(&self) -> bool {
@@ -111,7 +118,7 @@ impl Sealer {
         self.current = None;
         self.failures += 1;
         self.retry_at = now.plus(Micros(RETRY_US));
-        tracing::warn!(dir = %self.dir.display(), %errno, "indexes not written; trying again later");
+        tracing::warn!(dir = %self.dir.display(), %errno, "indexes not written, later again");
         SealState::Later(self.retry_at)
     }
 

@@ -14,10 +14,10 @@ use crate::types::{Micros, Offset, WallMs};
 pub(super) enum LogFile {
     /// To be created by the next plan.
     Wanted,
-    /// The op that creates it is in flight.
+    /// The op that creates or opens it is in flight.
     Creating,
     Open(FileId),
-    /// Sealed and closed: opened when a lookup needs it.
+    /// On the disk and closed: opened when a lookup or an append needs it.
     Closed,
 }
 
@@ -179,6 +179,8 @@ pub(super) struct Segment {
     /// Bytes of the log before this segment, counted since it was opened.
     pub bytes_before: u64,
     pub damage: Vec<Damage>,
+    /// Producer state as of its end, once it takes no more and all of it is written.
+    pub snapshot: Option<Vec<u8>>,
 }
 
 impl Segment {
@@ -221,6 +223,7 @@ impl Segment {
             index_written,
             bytes_before: 0,
             damage: Vec::new(),
+            snapshot: None,
         }
     }
 
@@ -261,6 +264,7 @@ impl Segment {
 
     /// Back to what is written (D12).
     pub fn unstage(&mut self) {
+        self.snapshot = None;
         self.staged = self.written;
         let point = self.index_written.clone();
         self.index.restore(&point);

@@ -1,4 +1,5 @@
-//! No space left: take back what was staged, keep what was written, and try again by ourselves (D12).
+//! No space left: take back what was staged, keep what was written, and try again by ourselves
+//! (D12).
 //!
 //! Owns: the order of the steps. Never does: poisoning decisions of its own; a step that fails is
 //! handed up (D11). Left: `io`. Right: `partition`.

@@ -1,12 +1,12 @@
 //! How a lookup asks for what it does not hold: it never waits, whoever drives it does.
 //!
-//! Owns: the vocabulary, and making a segment readable (file open, index in memory). Never does: I/O.
-//! Left: `segment`. Right: `locate`, `by_time`, and the shard that drives them.
+//! Owns: the vocabulary, and making a segment readable (file open, index in memory). Never does:
+//! I/O. Left: `segment`. Right: `locate`, `by_time`, and the shard that drives them.
 
 use std::path::PathBuf;
 
 use super::partition::Partition;
-use super::segment::{IndexBytes, LogFile};
+use super::segment::{IndexBytes, LogFile, Phase};
 use crate::format::index;
 use crate::format::name::{FileKind, file_name};
 use crate::io::op::OpenHow;
@@ -39,7 +39,7 @@ pub enum Step<T> {
 pub(super) enum Access {
     Ready(FileId),
     Read { file: FileId, pos: u64, max: u32 },
-    Open(PathBuf),
+    Open(PathBuf, OpenHow),
     Failed { path: PathBuf, errno: Errno },
 }
 
@@ -101,18 +101,20 @@ impl Reader {
             return Access::Failed { path: path(FileKind::Log), errno };
         }
         match (&self.loading, segment.open_file()) {
-            (Loading::Opening(kind), _) => Access::Open(path(*kind)),
+            (Loading::Opening(kind), _) => Access::Open(path(*kind), OpenHow::default()),
             (Loading::Reading(kind, file), _) => {
                 let read = if *kind == FileKind::OffsetIndex { &self.offset } else { &self.time };
                 Access::Read { file: *file, pos: read.len() as u64, max: INDEX_READ_BYTES }
             }
             (_, None) => {
                 self.loading = Loading::OpeningLog;
-                Access::Open(path(FileKind::Log))
+                // What may still be appended to is opened for that too.
+                let write = segment.phase != Phase::Sealed;
+                Access::Open(path(FileKind::Log), OpenHow { write, ..OpenHow::default() })
             }
             (_, Some(_)) if matches!(segment.index.bytes, IndexBytes::OnDisk) => {
                 self.loading = Loading::Opening(FileKind::OffsetIndex);
-                Access::Open(path(FileKind::OffsetIndex))
+                Access::Open(path(FileKind::OffsetIndex), OpenHow::default())
             }
             (_, Some(file)) => Access::Ready(file),
         }
@@ -151,7 +153,7 @@ impl Partition {
         segment.index.bytes = match sound {
             Ok(()) => IndexBytes::Held { offset, time },
             Err(fault) => {
-                tracing::warn!(dir, base = %segment.base, %fault, "index ignored: scanning instead");
+                tracing::warn!(dir, base = %segment.base, %fault, "index ignored");
                 IndexBytes::Held { offset: Vec::new(), time: Vec::new() }
             }
         };
@@ -163,7 +165,7 @@ impl Partition {
     pub fn close_sealed(&mut self, keep: usize) {
         let mut open: usize = 0;
         for segment in self.segments.iter_mut().rev() {
-            let sealed = segment.phase == super::segment::Phase::Sealed;
+            let sealed = segment.phase == Phase::Sealed;
             if let Some(file) = segment.open_file().filter(|_| sealed) {
                 open += 1;
                 if open > keep {
@@ -173,5 +175,25 @@ impl Partition {
             }
         }
         self.wake();
+    }
+
+    /// Closes every file of a log where nothing goes on and everything is flushed (D11); the next
+    /// append or lookup opens what it needs. Says whether it could.
+    pub fn close_idle(&mut self) -> bool {
+        let idle = self.in_flight == 0
+            && self.appender.is_idle()
+            && self.sealer.is_idle()
+            && self.space.lets_work()
+            && self.segments.iter().all(|segment| segment.flushed == segment.staged);
+        if idle && !self.is_poisoned() {
+            self.close_sealed(0);
+            for segment in self.segments.iter_mut() {
+                if let Some(file) = segment.open_file().filter(|_| segment.named) {
+                    segment.file = LogFile::Closed;
+                    self.closes.push(file);
+                }
+            }
+        }
+        idle
     }
 }

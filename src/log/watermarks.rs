@@ -1,7 +1,8 @@
 //! How far a log is staged, written, durable, and visible: always staged >= written >= durable.
 //!
-//! Owns: the offsets and that none of them moves back unnoticed. Never does: deciding when they move
-//! (`appender` finishes writes, `flush_queue` finishes flushes). Left: `types`. Right: `partition`.
+//! Owns: the offsets and that none of them moves back unnoticed. Never does: deciding when they
+//! move (`appender` finishes writes, `flush_queue` finishes flushes). Left: `types`. Right:
+//! `partition`.
 
 use crate::types::Offset;
 

@@ -67,7 +67,8 @@ impl FlushPolicy {
     }
 
     /// The most bytes that may be written and not flushed while `unsettled_max` bounds what waits
-    /// for an ack; `None` when nothing bounds it. Recovery tells damage from a torn tail by it (D6).
+    /// for an ack; `None` when nothing bounds it. Recovery tells damage from a torn tail by it
+    /// (D6).
     pub fn unflushed_max(self, unsettled_max: u64) -> Option<u64> {
         match self {
             FlushPolicy::Each | FlushPolicy::Group { .. } => Some(unsettled_max),
@@ -94,7 +95,7 @@ impl fmt::Display for FlushPolicy {
 /// Why a text names no flush policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no flush policy (os, interval:10ms, bytes:1MiB, records:1000, each, group, group:50us)"
+    "{0:?} is no flush policy: os, interval:10ms, bytes:1MiB, records:1000, each, group[:50us]"
 )]
 pub struct PolicyError(String);
 

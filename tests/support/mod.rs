@@ -14,7 +14,8 @@ use ringlog::io::{Done, Errno, FileId, Io, Op, Outcome, Tag, Wait};
 use ringlog::log::datadir::{Checkpoint, DataDir};
 use ringlog::log::{
     Ack, Batches, LocalTag, Located, LogConfig, OffsetLookup, OpSink, OpenError, OpenParams,
-    OpenReport, Partition, Refusal, Staged, Step, TimeLookup, Waiter, When, create, open,
+    OpenReport, Partition, PartitionState, Refusal, Staged, Step, TimeLookup, Waiter, When, create,
+    open,
 };
 use ringlog::types::{AckLevel, Micros, Offset, WallMs};
 use uuid::Uuid;
@@ -146,12 +147,17 @@ impl Driver {
     }
 
     /// As `append`, with a waiter that carries `flags` in its low bits.
-    pub fn append_flagged(&mut self, bytes: &[u8], level: AckLevel, flags: u64) -> Staged {
+    pub fn append_flagged(
+        &mut self,
+        bytes: &[u8],
+        level: AckLevel,
+        flags: u64,
+    ) -> Result<Staged, Refusal> {
         let batches = Batches::from_headers(self.pool.copied(bytes).unwrap()).unwrap();
         self.next_waiter += 1;
         let waiter = Waiter(self.next_waiter << 16 | flags);
         let (now, wall) = (self.io.now(), self.io.wall_ms());
-        self.log.append(batches, level, waiter, now, wall).expect("accepted")
+        self.log.append(batches, level, waiter, now, wall)
     }
 
     pub fn waiter(&mut self) -> Waiter {
@@ -256,6 +262,9 @@ impl Driver {
     pub fn stop(mut self) -> Result<(), Stopped> {
         self.log.close(self.io.now());
         self.tick_until(|d| d.log.is_closed())?;
+        if matches!(self.log.state(), PartitionState::Poisoned { .. }) {
+            return Err(Stopped); // never a clean marker (D9)
+        }
         assert!(self.log.closed_clean(), "{:?}", self.log);
         self.checkpoint()?;
         let mut b = Blocking::new(&mut self.io, self.pool.clone());

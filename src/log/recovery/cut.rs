@@ -1,9 +1,9 @@
-//! Taking away what does not count, so that nothing of it can come back (D4, D6, R10), and keeping it
-//! aside.
+//! Taking away what does not count, so that nothing of it can come back (D4, D6, R10), and
+//! keeping it aside.
 //!
-//! Owns: side files and the order of steps: later segments first, from the last one back, each name
-//! synced; then the tail, copied and synced before it is truncated. A crash in between finds the
-//! same tear again. Never does: deciding what counts. Left: `io::blocking`. Right: `open`.
+//! Owns: side files and the order of steps: later segments first, from the last one back, each
+//! name synced; then the tail, copied and synced before it is truncated. A crash in between finds
+//! the same tear again. Never does: deciding what counts. Left: `io::blocking`. Right: `open`.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,5 @@
-//! Leader epochs at an opening: read, rebuilt from the batches if need be, raised after an unclean stop.
+//! Leader epochs at an opening: read, rebuilt from the batches if need be, raised after an
+//! unclean stop.
 //!
 //! Owns: `leader-epoch-checkpoint`. Never does: judging batches. Left: `format::checkpoint`.
 //! Right: `open`, `create`.
@@ -24,7 +25,7 @@ pub(super) fn read<I: Io>(
     Ok(match EpochCache::parse(&bytes.unwrap_or_default()) {
         Ok(epochs) => (!epochs.entries().is_empty()).then_some(epochs),
         Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "leader epochs rebuilt from the batches");
+            tracing::warn!(path = %path.display(), %error, "leader epochs rebuilt");
             None
         }
     })

@@ -1,8 +1,8 @@
 //! What need not be scanned: sealed segments below the recovery point, and the active one after a
 //! clean stop.
 //!
-//! Owns: how little is read to trust them. Never does: repairing; what looks wrong is scanned instead.
-//! Left: `format::index`, `cursor`. Right: `open`.
+//! Owns: how little is read to trust them. Never does: repairing; what looks wrong is scanned
+//! instead. Left: `format::index`, `cursor`. Right: `open`.
 
 use std::path::Path;
 

@@ -4,7 +4,8 @@
 //! Left: `io::blocking`, `format`. Right: `partition` (made from what is found), `server`.
 //!
 //! `files` reads the directory, `cursor` and `scan` judge bytes, `resync` looks behind a bad batch,
-//! `load` brings what is trusted, `cut` takes away what is not, `epochs` keeps the leader epochs.
+//! `load` brings what is trusted, `cut` takes away what is not, `epochs` keeps the leader epochs,
+//! `snapshots` the producers.
 
 mod cursor;
 mod cut;
@@ -14,6 +15,7 @@ mod load;
 mod open;
 mod resync;
 mod scan;
+mod snapshots;
 
 use std::path::PathBuf;
 
@@ -116,7 +118,10 @@ pub enum OpenError {
     Io { what: &'static str, path: PathBuf, errno: Errno },
     #[error("{} holds messages of format v{magic}, which is not served", path.display())]
     Legacy { path: PathBuf, magic: i8 },
-    #[error("{}: a broker's compaction was interrupted; start that broker once to finish it", path.display())]
+    #[error(
+        "{}: a broker's compaction was interrupted; start that broker once to finish it",
+        path.display()
+    )]
     Swap { path: PathBuf },
 }
 

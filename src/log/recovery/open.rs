@@ -9,6 +9,7 @@ use std::path::Path;
 use super::cursor::FileCursor;
 use super::files::{Found, LogFiles, path_of};
 use super::scan::{Scanned, legacy_magic, scan};
+use super::snapshots::Replay;
 use super::{Cut, Damaged, Fault, OpenError, OpenParams, OpenReport};
 use super::{cut, epochs, files, load};
 use crate::format::checkpoint::EpochCache;
@@ -43,6 +44,7 @@ pub fn open<I: Io>(
         epochs: Vec::new(),
         unclean: !params.clean,
         keep_closed: false,
+        producers: Replay::default(),
     };
     let recovered = opening.run(pool)?;
     let mut report = opening.report;
@@ -65,6 +67,7 @@ struct Opening<'b, 'a, I: Io> {
     unclean: bool,
     /// The last segment holds damage at its end: nothing may follow in it.
     keep_closed: bool,
+    producers: Replay,
 }
 
 impl<I: Io> Opening<'_, '_, I> {
@@ -78,6 +81,8 @@ impl<I: Io> Opening<'_, '_, I> {
             (Some(_), true) => found.logs.len(),
             (Some(_), false) => found.logs.partition_point(|log| log.base <= point).max(1) - 1,
         };
+        let from = found.logs.get(scan_from).map(|log| log.base);
+        self.producers = Replay::load(self.b, self.dir, &found.snapshots, from, self.wall)?;
         for at in 0..found.logs.len() {
             let next = found.logs.get(at + 1).map(|log| log.base);
             let goes_on = match next {
@@ -204,7 +209,9 @@ impl<I: Io> Opening<'_, '_, I> {
         path: &Path,
         point: Offset,
     ) -> Result<(FileCursor, Scanned), OpenError> {
-        // Pages that a failed flush left behind must not be believed (D8).
+        // Pages that a failed flush left behind must not be believed (D8). Only clean pages are
+        // dropped, and one that was written to again is not clean: flush first.
+        self.b.fdatasync(file).map_err(OpenError::io("flushing", path))?;
         self.b.drop_cache(file).map_err(OpenError::io("dropping the cache of", path))?;
         let mut cursor = FileCursor::new(file, log.len);
         let magic = legacy_magic(self.b, &mut cursor).map_err(OpenError::io("reading", path))?;
@@ -212,7 +219,7 @@ impl<I: Io> Opening<'_, '_, I> {
             return Err(OpenError::Legacy { path: path.to_path_buf(), magic });
         }
         let params = OpenParams { recovery_point: Some(point), ..self.params.clone() };
-        let scanned = scan(self.b, &mut cursor, log.base, &params);
+        let scanned = scan(self.b, &mut cursor, log.base, &params, &mut self.producers);
         let scanned = scanned.map_err(OpenError::io("reading", path))?;
         self.report.scanned_bytes += cursor.read;
         Ok((cursor, scanned))
@@ -225,18 +232,20 @@ impl<I: Io> Opening<'_, '_, I> {
         segment.file = LogFile::Open(file);
         // Its indexes are in memory only: sealing writes them.
         segment.phase = Phase::Rolled;
+        segment.snapshot = Some(self.producers.state.snapshot());
         for (damage, fault) in scanned.damage {
             segment.damage.push(damage);
             self.report.damage.push(Damaged { path: path.to_path_buf(), damage, fault });
         }
-        self.keep_closed = scanned.keep_closed;
         self.epochs.extend(scanned.epochs);
         self.push(segment);
+        self.keep_closed = scanned.keep_closed;
     }
 
     fn push(&mut self, mut segment: Segment) {
         let before = self.segments.back().map_or(0, |s| s.bytes_before + s.staged.pos);
         segment.bytes_before = before;
+        self.keep_closed = false;
         self.segments.push_back(segment);
     }
 
@@ -299,6 +308,7 @@ impl<I: Io> Opening<'_, '_, I> {
             self.report.cuts.push(Cut { path, pos: 0, bytes, fault, side_file });
         }
         self.epochs.clear();
+        self.producers = Replay::default();
         self.unclean = true;
         Ok(())
     }
@@ -310,6 +320,7 @@ impl<I: Io> Opening<'_, '_, I> {
             && last.open_file().is_some()
         {
             last.phase = Phase::Active;
+            last.snapshot = None;
             return Ok(());
         }
         let start = self.params.log_start.unwrap_or(Offset::ZERO);
@@ -332,12 +343,17 @@ impl<I: Io> Opening<'_, '_, I> {
         Ok(())
     }
 
-    /// Snapshots of a future that was cut.
+    /// Snapshots of a future that was cut go; so do those that no segment begins at, except the
+    /// newest.
     fn drop_snapshots(&mut self, snapshots: &[i64]) -> Result<(), OpenError> {
         let end = self.end().unwrap_or(Offset::ZERO).get();
-        for offset in snapshots.iter().filter(|offset| self.unclean && **offset > end) {
-            let name = crate::format::name::file_name(*offset, FileKind::Snapshot);
-            cut::remove(self.b, &self.dir.join(name))?;
+        let newest = snapshots.iter().filter(|offset| **offset <= end).max();
+        for offset in snapshots {
+            let begins = self.segments.iter().any(|segment| segment.base.get() == *offset);
+            if *offset > end || (!begins && Some(offset) != newest) {
+                let name = crate::format::name::file_name(*offset, FileKind::Snapshot);
+                cut::remove(self.b, &self.dir.join(name))?;
+            }
         }
         Ok(())
     }
@@ -367,6 +383,7 @@ impl<I: Io> Opening<'_, '_, I> {
             log_start,
             leader_epoch: epoch,
             read_only: self.report.read_only,
+            producers: std::mem::take(&mut self.producers.state),
             pool: pool.clone(),
         })
     }

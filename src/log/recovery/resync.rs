@@ -1,6 +1,7 @@
 //! Behind a bad batch: the next one that can be trusted, and how long a chain it begins.
 //!
-//! Owns: the search. Never does: deciding what it means (`scan` does). Left: `cursor`. Right: `scan`.
+//! Owns: the search. Never does: deciding what it means (`scan` does). Left: `cursor`. Right:
+//! `scan`.
 
 use super::cursor::FileCursor;
 use crate::format::batch::{BatchHeader, HEADER_LEN, LENGTH_PREFIX, parse_header};

@@ -1,10 +1,12 @@
-//! One segment from its first byte on: which batches count (D5), where a tail is torn, what is damage
-//! (D6); its indexes on the way.
+//! One segment from its first byte on: which batches count (D5), where a tail is torn, what is
+//! damage (D6); its indexes on the way.
 //!
-//! Owns: the judgement of one file. Never does: changing it. Left: `cursor`, `resync`. Right: `open`.
+//! Owns: the judgement of one file. Never does: changing it. Left: `cursor`, `resync`. Right:
+//! `open`.
 
 use super::cursor::FileCursor;
 use super::resync::{chain_len, next_batch};
+use super::snapshots::Replay;
 use super::{Fault, OpenParams};
 use crate::format::batch::{BatchError, BatchHeader};
 use crate::format::index;
@@ -35,6 +37,7 @@ pub(super) fn scan<I: Io>(
     cursor: &mut FileCursor,
     base: Offset,
     params: &OpenParams,
+    producers: &mut Replay,
 ) -> Result<Scanned, Errno> {
     let mut scanned = Scanned {
         end: Mark { end: base, pos: 0 },
@@ -48,7 +51,10 @@ pub(super) fn scan<I: Io>(
     while scanned.end.pos < cursor.len {
         let verified = cursor.verify(b, scanned.end.pos)?;
         match verified.and_then(|header| counts(&header, base, scanned.end.end)) {
-            Ok(header) => scanned.take(&header),
+            Ok(header) => {
+                producers.take(b, cursor, scanned.end.pos, &header)?;
+                scanned.take(&header);
+            }
             Err(fault) => {
                 if !scanned.on_bad(b, cursor, fault, params)? {
                     break;
@@ -137,8 +143,8 @@ impl Scanned {
     }
 }
 
-/// A file of the formats before v2 begins with a message whose own checksum holds; a torn header can
-/// only look like one.
+/// A file of the formats before v2 begins with a message whose own checksum holds; a torn header
+/// can only look like one.
 pub(super) fn legacy_magic<I: Io>(
     b: &mut Blocking<'_, I>,
     cursor: &mut FileCursor,
