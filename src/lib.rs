@@ -5,3 +5,4 @@ pub mod types;
 
 pub mod format;
 pub mod io;
+pub mod protocol;
