@@ -14,6 +14,8 @@ use crate::sys;
 
 /// What stands where nothing could be read.
 const UNREADABLE: &str = "not readable";
+/// A virtual machine with no more CPUs than this is a small one.
+const SMALL_CPUS: usize = 4;
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Env {
@@ -46,6 +48,7 @@ impl Env {
     pub fn collect(device: &Device, cores: Cores, uring: Result<(), String>) -> Env {
         let mut env = Env { facts: BTreeMap::new(), warnings: Vec::new() };
         env.machine(cores);
+        env.weigh(std::thread::available_parallelism().map_or(1, usize::from));
         env.limits();
         env.storage(device);
         env.put("io_uring", Some(uring.as_ref().map_or_else(Clone::clone, |()| "usable".into())));
@@ -53,6 +56,24 @@ impl Env {
             env.warnings.push(format!("io_uring cannot be used here ({why})"));
         }
         env
+    }
+
+    /// The few facts that a reader of the table needs at once.
+    pub fn heading(&self) -> Vec<String> {
+        let fact = |name: &str| self.facts.get(name).map_or(UNREADABLE, String::as_str);
+        vec![
+            format!("{}, kernel {}", fact("cpu"), fact("kernel")),
+            format!("hypervisor {}, cores: {}", fact("hypervisor"), fact("cores")),
+            format!(
+                "{} on {} (model {}, cache {}, fua {}, scheduler {})",
+                fact("file system"),
+                fact("device"),
+                fact("device model"),
+                fact("queue write_cache"),
+                fact("queue fua"),
+                chosen(fact("queue scheduler"))
+            ),
+        ]
     }
 
     fn put(&mut self, name: &str, value: Option<String>) {
@@ -87,6 +108,14 @@ impl Env {
         self.put("network", Some("loopback".to_string()));
         if cores.shared() {
             self.warnings.push("one core: client and server share it".to_string());
+        }
+    }
+
+    /// M16: what a few shared cores under a hypervisor show is shape.
+    fn weigh(&mut self, cpus: usize) {
+        let virtual_machine = self.facts.get("hypervisor").is_some_and(|it| it.starts_with("yes"));
+        if virtual_machine && cpus <= SMALL_CPUS {
+            self.warnings.push("small virtual machine: shape, not figures".to_string());
         }
     }
 
@@ -153,6 +182,12 @@ impl Env {
             self.warnings.push(format!("{fs}: these figures are no verdict on a disk"));
         }
     }
+}
+
+/// The word in brackets of a kernel file that lists choices; all of it when none is marked.
+fn chosen(choices: &str) -> &str {
+    let marked = choices.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    marked.map_or(choices, |(word, _)| word)
 }
 
 const QUEUE_FACTS: [&str; 10] = [
@@ -296,6 +331,13 @@ mod tests {
         assert_eq!(field_of(text, "Empty"), None);
         assert_eq!(field_of(text, "NoColon"), None);
         assert_eq!(field_of("", "Name"), None);
+    }
+
+    #[test]
+    fn the_chosen_of_several_is_in_brackets() {
+        assert_eq!(chosen("none [mq-deadline] kyber"), "mq-deadline");
+        assert_eq!(chosen("none"), "none");
+        assert_eq!(chosen("odd [open"), "odd [open");
     }
 
     #[test]

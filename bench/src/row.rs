@@ -49,11 +49,11 @@ impl Bound {
         match self {
             Bound::Device => "device",
             Bound::MemoryCopy => "memcpy",
-            Bound::ServerCpu => "srv cpu",
-            Bound::ClientCpu => "cli cpu",
-            Bound::Network => "network",
+            Bound::ServerCpu => "server",
+            Bound::ClientCpu => "client",
+            Bound::Network => "socket",
             Bound::Window => "window",
-            Bound::Unknown => "unknown",
+            Bound::Unknown => "?",
         }
     }
 }
@@ -328,7 +328,7 @@ fn bound(work: Work, shares: &Shares) -> Bound {
         // A full core explains a row before a device that is merely busy in the background; a
         // loop over a file that does not compute waits for the device, whatever its counters say.
         Work::File if server >= SATURATED => Bound::MemoryCopy,
-        Work::File => Bound::Device,
+        Work::File if shares.device_time.is_some() => Bound::Device,
         Work::Socket if cores_full => Bound::Network,
         Work::Served if client >= SATURATED && client > server => Bound::ClientCpu,
         Work::Served if server >= SATURATED => Bound::ServerCpu,
@@ -345,10 +345,9 @@ fn cpu_per_gb(measured: &Measured, whole: &Window, idle: &Idle) -> CpuPerGb {
         return CpuPerGb::default();
     }
     let gb = measured.bytes as f64 / GB;
-    let machine = whole.cpu.filter(|cpu| cpu.busy >= TICKED_CPU_MIN).map(|cpu| {
-        let others = measured.client_cpu + idle.busy * whole.wall.as_secs_f64();
-        (cpu.busy - others).max(0.0) / gb
-    });
+    let others = measured.client_cpu + idle.busy * whole.wall.as_secs_f64();
+    let machine = whole.cpu.map(|cpu| cpu.busy - others).filter(|own| *own >= TICKED_CPU_MIN);
+    let machine = machine.map(|own| own / gb);
     let ticked = |cpu: &f64| !measured.server_cpu_ticked || *cpu >= TICKED_CPU_MIN;
     CpuPerGb { server: measured.server_cpu.filter(ticked).map(|cpu| cpu / gb), machine }
 }

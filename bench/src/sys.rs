@@ -75,7 +75,12 @@ fn check(ret: libc::c_long) -> io::Result<usize> {
 pub fn open_direct(path: &Path, write: bool) -> io::Result<File> {
     let mut how = OpenOptions::new();
     how.read(true).write(write).create(write).truncate(false).custom_flags(libc::O_DIRECT);
-    how.open(path)
+    how.open(path).map_err(|error| match error.raw_os_error() {
+        Some(libc::EINVAL) => {
+            io::Error::new(io::ErrorKind::Unsupported, "O_DIRECT is refused here")
+        }
+        _ => error,
+    })
 }
 
 /// One `pwritev2(RWF_DSYNC)`: returns once the bytes are durable. May be short.
@@ -200,10 +205,19 @@ pub fn pin_to(cpu: usize) -> io::Result<()> {
 
 /// CPU time of the calling thread so far.
 pub fn thread_cpu() -> Duration {
+    cpu_clock(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// CPU time of this process so far: all threads, the workers of its rings included.
+pub fn process_cpu() -> Duration {
+    cpu_clock(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+fn cpu_clock(clock: libc::clockid_t) -> Duration {
     let mut spec = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `spec` is a whole timespec that outlives the call.
-    let ret = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut spec) };
-    assert_eq!(ret, 0, "every Linux has the thread CPU clock");
+    let ret = unsafe { libc::clock_gettime(clock, &mut spec) };
+    assert_eq!(ret, 0, "every Linux has the two CPU clocks");
     Duration::new(spec.tv_sec as u64, spec.tv_nsec as u32)
 }
 

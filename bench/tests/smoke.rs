@@ -3,7 +3,8 @@
 //! Says nothing about figures: rows this small are noise.
 
 use std::collections::HashSet;
-use std::process::{Command, Output};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -65,4 +66,30 @@ fn too_small_a_budget_is_refused_by_name() {
     let (output, _dir) = quick(&["--ceilings", "--max-write", "1MiB"]);
     assert!(!output.status.success());
     assert!(stderr(&output).contains("--max-write"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_signal_ends_it_in_order() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_ringlog-bench"))
+        .args(["quick", "--ceilings", "--seconds-per-row", "5", "--max-write", "512MiB", "--dir"])
+        .arg(dir.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Announced: the folder is there and the first row is about to run.
+    let mut said = String::new();
+    let mut lines = BufReader::new(child.stderr.take().unwrap());
+    while !said.contains("writes") {
+        assert!(lines.read_line(&mut said).unwrap() > 0, "ended early: {said}");
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    let kill = format!("kill -INT {}", child.id());
+    assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    let drained = std::thread::spawn(move || std::io::read_to_string(lines).unwrap());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(drained.join().unwrap().contains("stopped by a signal"));
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "files were left behind");
 }

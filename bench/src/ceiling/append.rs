@@ -31,8 +31,7 @@ pub fn buffered(bench: &Bench<'_>, name: &str, batches: &Batches) -> io::Result<
     let end = Snapshot::take(bench.device);
     bench.device.syncfs()?;
     let drained = Window::between(&begin, &Snapshot::take(bench.device));
-    let records = writes.count * batches.records_each;
-    let measured = writes.measured(records, Window::between(&begin, &end), cpu);
+    let measured = writes.measured(Window::between(&begin, &end), cpu);
     Ok(Measured { drained: Some(drained), extents: sys::extents(&file), ..measured })
 }
 
@@ -51,8 +50,7 @@ pub fn direct(bench: &Bench<'_>, name: &str, block: usize) -> io::Result<Measure
         Ok(writes)
     })?;
     let window = Window::between(&begin, &Snapshot::take(bench.device));
-    let count = writes.count;
-    Ok(writes.measured(count, window, cpu))
+    Ok(writes.measured(window, cpu))
 }
 
 /// What a loop of writes has done.
@@ -70,10 +68,11 @@ impl Writes {
         self.bytes += bytes as u64;
     }
 
-    pub fn measured(self, records: u64, accepted: Window, cpu: f64) -> Measured {
+    /// The records of a raw loop are its writes.
+    pub fn measured(self, accepted: Window, cpu: f64) -> Measured {
         Measured {
             bytes: self.bytes,
-            records,
+            records: self.count,
             requests: self.count,
             latencies: self.latencies,
             accepted,

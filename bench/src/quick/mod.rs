@@ -86,6 +86,8 @@ struct Run<'a> {
     measure: Measure,
     sentinels: Vec<f64>,
     rows: Vec<Row>,
+    /// Rows that ended in an error.
+    failed: u32,
 }
 
 impl<'a> Run<'a> {
@@ -108,7 +110,7 @@ impl<'a> Run<'a> {
         let measure = Measure::new(flags.engine, ring, cores, budget.clone());
         let env = Env::collect(&device, cores, uring);
         let (sentinels, rows) = (Vec::new(), Vec::new());
-        Ok(Run { flags, device, env, cores, kinds, budget, measure, sentinels, rows })
+        Ok(Run { flags, device, env, cores, kinds, budget, measure, sentinels, rows, failed: 0 })
     }
 
     fn whole(mut self) -> Result<(), String> {
@@ -118,8 +120,7 @@ impl<'a> Run<'a> {
         self.all_passes(&idle).map_err(|error| error.to_string())?;
         let usual = self.judge();
         self.print(&idle, usual).map_err(|error| error.to_string())?;
-        let failed = self.rows.iter().filter(|row| row.bytes == 0).count();
-        match (sys::stopped(), failed) {
+        match (sys::stopped(), self.failed) {
             (true, _) => Err("stopped by a signal: what was measured so far is above".into()),
             (false, 0) => Ok(()),
             (false, failed) => Err(format!("{failed} rows could not be measured: see the notes")),
@@ -171,7 +172,11 @@ impl<'a> Run<'a> {
         self.sentinels.push(start.sentinel_us);
         let mut row = match self.measure.run(&self.device, kind, pass) {
             Ok(measured) => Row::new(label(kind, pass), measured, idle),
-            Err(error) => Row::left_out(label(kind, pass), error.to_string()),
+            Err(error) => {
+                // What this place cannot do is a finding; anything else is a failure.
+                self.failed += u32::from(error.kind() != io::ErrorKind::Unsupported);
+                Row::left_out(label(kind, pass), error.to_string())
+            }
         };
         row.sentinel_us = start.sentinel_us;
         row.invalid.extend(start.reason);
@@ -193,7 +198,9 @@ impl<'a> Run<'a> {
     /// After the run: sentinels against the usual one of all rows, then ratios of what is valid.
     fn judge(&mut self) -> Option<f64> {
         let usual = median(&mut self.sentinels.clone());
-        if let Some(usual) = usual.filter(|_| self.sentinels.len() >= SENTINELS_MIN) {
+        // Without a disk the sentinel times memory, and its few microseconds say nothing.
+        let known = self.sentinels.len() >= SENTINELS_MIN && self.device.is_disk();
+        if let Some(usual) = usual.filter(|_| known) {
             self.rows.iter_mut().for_each(|row| row.judge_sentinel(usual));
         }
         let ceilings: Vec<Row> =
@@ -223,7 +230,9 @@ impl<'a> Run<'a> {
     fn print(&self, idle: &Idle, usual: Option<f64>) -> io::Result<()> {
         let mut out = io::stdout().lock();
         if !self.flags.json {
-            return out.write_all(table::render(&self.rows, &self.env.warnings).as_bytes());
+            return out.write_all(
+                table::render(&self.env.heading(), &self.rows, &self.env.warnings).as_bytes(),
+            );
         }
         let report = Report {
             experiment: "quick",

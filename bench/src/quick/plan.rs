@@ -305,7 +305,7 @@ mod tests {
         let rows = rows(false);
         let names: HashSet<String> = rows.iter().map(|kind| kind.name()).collect();
         assert_eq!(names.len(), rows.len());
-        assert!(names.iter().all(|name| name.len() <= 20), "{names:?}");
+        assert!(names.iter().all(|name| name.len() <= 19), "{names:?}");
     }
 
     #[test]

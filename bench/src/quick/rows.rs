@@ -278,11 +278,14 @@ impl Heat {
             Heat::Cold { before, below } => {
                 let read = measured.accepted.disk.map(|disk| disk.read_bytes);
                 measured.doubt = cold::doubt(&before, measured.bytes, read);
-                measured.flags.push(match below {
-                    Some(below) if below.cached() => "cold in this kernel, cached below it".into(),
-                    Some(_) => "cold in this kernel; no cache seen below".into(),
-                    None => "cold in this kernel; below it unknown".to_string(),
-                });
+                let told = match below {
+                    Some(below) if below.cached() => "cold in this kernel, cached below it",
+                    Some(_) => "cold in this kernel; no cache seen below",
+                    None => "cold in this kernel; below it unknown",
+                };
+                if measured.doubt.is_none() {
+                    measured.flags.push(told.to_string());
+                }
             }
         }
         measured
