@@ -10,10 +10,15 @@ use std::time::{Duration, Instant};
 use crate::device::{Device, DiskCounters};
 use crate::sys;
 
+/// What a few clock ticks of 10 ms can mistake: not held against other programs.
+const OTHERS_SLACK: f64 = 0.03;
+
 /// CPU time of the whole machine since boot, in seconds.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub struct CpuTimes {
     pub busy: f64,
+    /// The part of `busy` outside the kernel.
+    pub user: f64,
     pub idle: f64,
     pub steal: f64,
 }
@@ -22,6 +27,7 @@ impl CpuTimes {
     pub fn since(&self, earlier: &CpuTimes) -> CpuTimes {
         CpuTimes {
             busy: (self.busy - earlier.busy).max(0.0),
+            user: (self.user - earlier.user).max(0.0),
             idle: (self.idle - earlier.idle).max(0.0),
             steal: (self.steal - earlier.steal).max(0.0),
         }
@@ -43,6 +49,7 @@ pub fn parse_cpu(stat: &str, ticks_per_second: u64) -> Option<CpuTimes> {
     };
     (ticks.len() >= 4).then(|| CpuTimes {
         // Guest time is already inside user and nice.
+        user: seconds(0) + seconds(1),
         busy: seconds(0) + seconds(1) + seconds(2) + seconds(5) + seconds(6),
         idle: seconds(3) + seconds(4),
         steal: seconds(7),
@@ -58,6 +65,42 @@ pub fn parse_process_cpu(stat: &str, ticks_per_second: u64) -> Option<f64> {
     let user: u64 = words.next()?.parse().ok()?;
     let system: u64 = words.next()?.parse().ok()?;
     Some((user + system) as f64 / ticks_per_second.max(1) as f64)
+}
+
+/// User time of a process and of the children it has waited for, from `/proc/<pid>/stat` text.
+pub fn parse_user_with_children(stat: &str, ticks_per_second: u64) -> Option<f64> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    let ticks: Vec<u64> =
+        rest.split_whitespace().skip(11).take(3).map_while(|word| word.parse().ok()).collect();
+    let [user, _system, children] = ticks.as_slice() else { return None };
+    Some((user + children) as f64 / ticks_per_second.max(1) as f64)
+}
+
+/// What programs other than this benchmark and its server do outside the kernel: work that would
+/// be measured as if it were the row's. (Kernel threads have no user time, and are the row's.)
+pub struct Others {
+    at: Instant,
+    user: Option<f64>,
+}
+
+impl Others {
+    pub fn watch() -> Others {
+        Others { at: Instant::now(), user: Others::user_now() }
+    }
+
+    fn user_now() -> Option<f64> {
+        let ticks = sys::ticks_per_second();
+        let machine = parse_cpu(&fs::read_to_string("/proc/stat").ok()?, ticks)?.user;
+        let own = fs::read_to_string("/proc/self/stat").ok()?;
+        Some(machine - parse_user_with_children(&own, ticks)?)
+    }
+
+    /// Their share of one core since `watch`, at least; `None` when it cannot be read.
+    pub fn share(&self) -> Option<f64> {
+        let seconds = self.at.elapsed().as_secs_f64();
+        let user = Others::user_now()? - self.user?;
+        Some((user - OTHERS_SLACK).max(0.0) / seconds.max(1e-3))
+    }
 }
 
 /// CPU seconds of a process so far.
@@ -156,6 +199,14 @@ mod tests {
         assert_eq!(parse_process_cpu(stat, 100), Some(2.0));
         assert_eq!(parse_process_cpu("42 (cut", 100), None);
         assert_eq!(parse_process_cpu("42 (x) S 1 2", 100), None);
+    }
+
+    #[test]
+    fn user_time_counts_children_that_were_waited_for() {
+        let stat = "42 (x) S 1 42 42 0 -1 4194560 1 2 3 4 150 50 30 9 20 0 1 0";
+        assert_eq!(parse_user_with_children(stat, 100), Some(1.8));
+        assert_eq!(parse_user_with_children("42 (x) S 1 2 3", 100), None);
+        assert_eq!(parse_user_with_children("", 100), None);
     }
 
     #[test]

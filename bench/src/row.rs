@@ -12,6 +12,8 @@ use crate::meter::{Idle, Window};
 const SATURATED: f64 = 0.85;
 /// Steal that makes a row invalid, in percent (M13).
 const STEAL_PERCENT_MAX: f64 = 1.0;
+/// User time of other programs that makes a row invalid, in cores.
+const OTHERS_CORE_MAX: f64 = 0.1;
 /// CPU seconds below which a figure counted in ticks of 10 ms on each core is not printed.
 const TICKED_CPU_MIN: f64 = 0.25;
 /// Movement of the sentinel that makes a row invalid (M9).
@@ -163,6 +165,8 @@ pub struct Row {
     pub steal_percent: Option<f64>,
     pub cpu_pressure: Option<f64>,
     pub io_pressure: Option<f64>,
+    /// User time of other programs during the row, in cores.
+    pub others_core: Option<f64>,
     pub flags: Vec<String>,
     /// Reasons for which the row must not be used; empty means valid.
     pub invalid: Vec<String>,
@@ -218,6 +222,7 @@ impl Row {
             steal_percent: steal,
             cpu_pressure: None,
             io_pressure: None,
+            others_core: None,
             flags: measured.flags.clone(),
             invalid: Vec::new(),
         };
@@ -281,6 +286,14 @@ impl Row {
         }
         if self.bytes == 0 && self.invalid.is_empty() {
             self.invalid.push("nothing was transferred".to_string());
+        }
+    }
+
+    /// Rows that share the machine with other programs are no measurement of this one.
+    pub fn judge_others(&mut self, share: Option<f64>) {
+        self.others_core = share;
+        if let Some(share) = share.filter(|&share| share > OTHERS_CORE_MAX) {
+            self.invalid.push(format!("other programs used {:.0} % of a core", share * 100.0));
         }
     }
 
@@ -371,7 +384,7 @@ mod tests {
 
     fn measured(bytes: u64, seconds: f64) -> Measured {
         let wall = Duration::from_secs_f64(seconds);
-        let cpu = CpuTimes { busy: 1.5 * seconds, idle: 0.5 * seconds, steal: 0.0 };
+        let cpu = CpuTimes { busy: 1.5 * seconds, user: 0.5, idle: 0.5 * seconds, steal: 0.0 };
         let disk = DiskCounters { written_bytes: bytes, ..DiskCounters::default() };
         Measured {
             bytes,
@@ -449,7 +462,7 @@ mod tests {
     #[test]
     fn steal_and_a_moved_sentinel_make_a_row_invalid_and_say_why() {
         let mut stolen = measured(1_000_000, 2.0);
-        stolen.accepted.cpu = Some(CpuTimes { busy: 1.0, idle: 0.9, steal: 0.1 });
+        stolen.accepted.cpu = Some(CpuTimes { busy: 1.0, user: 0.5, idle: 0.9, steal: 0.1 });
         let stolen = Row::new(label("x", Arm::Server, 1), stolen, &Idle::default());
         assert_eq!(stolen.invalid, vec!["steal 5.0 %"]);
 
@@ -462,6 +475,16 @@ mod tests {
         let mut faster = Row { sentinel_us: 79.0, ..row(1_000_000) };
         faster.judge_sentinel(100.0);
         assert!(!faster.is_valid());
+    }
+
+    #[test]
+    fn other_programs_make_a_row_invalid() {
+        let mut row = row(1_000_000);
+        row.judge_others(Some(0.1));
+        row.judge_others(None);
+        assert!(row.is_valid());
+        row.judge_others(Some(0.37));
+        assert_eq!(row.invalid, vec!["other programs used 37 % of a core"]);
     }
 
     #[test]

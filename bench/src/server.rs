@@ -129,53 +129,17 @@ impl Server {
     }
 
     pub fn greet(&self) -> io::Result<Greeting> {
-        let request = HelloRequest { client: "ringlog-bench", token: None };
-        self.ask(&request, |hello: HelloResponse<'_>| Greeting {
-            engine: hello.engine.to_string(),
-            promise: hello.promise.to_string(),
-        })
+        greet(self.addr)
     }
 
     /// Makes the topic of a row: one partition.
     pub fn create_topic(&self) -> io::Result<Partition> {
-        let request = CreateRequest { name: TOPIC, partitions: 1, configs: Vec::new() };
-        let placed = self.ask(&request, |made: CreateResponse| made.partitions.first().copied())?;
-        let placed = placed.ok_or_else(|| io::Error::other("a topic without partitions"))?;
-        Ok(Partition { handle: placed.handle, start: 0, end: 0 })
+        create_topic(self.addr)
     }
 
     /// The topic of an earlier row, found again in the same directory.
     pub fn find_topic(&self) -> io::Result<Partition> {
-        let request = MetadataRequest::Names(vec![TOPIC]);
-        let found = self.ask(&request, |metadata: MetadataResponse<'_>| {
-            metadata.topics.first().and_then(|topic| topic.partitions.first().copied())
-        })?;
-        match found {
-            Some(meta) if meta.error == 0 => {
-                Ok(Partition { handle: meta.handle, start: meta.start, end: meta.high_watermark })
-            }
-            Some(meta) => Err(io::Error::other(format!("partition error {}", meta.error))),
-            None => Err(io::Error::other("the topic of the produce row is gone")),
-        }
-    }
-
-    /// One request on a connection of its own; `take` keeps what is wanted of the answer.
-    fn ask<'a, R: Request<'a>, T>(
-        &self,
-        request: &R,
-        take: impl for<'r> FnOnce(R::Response<'r>) -> T,
-    ) -> io::Result<T> {
-        let mut frame = Vec::new();
-        encode_request(request, 1, &mut frame).map_err(io::Error::other)?;
-        let mut stream = TcpStream::connect_timeout(&self.addr, ANSWER_MAX)?;
-        stream.set_read_timeout(Some(ANSWER_MAX))?;
-        stream.write_all(&frame)?;
-        let mut head = [0; HEAD_LEN];
-        stream.read_exact(&mut head)?;
-        let len = wire::response_len(&head)?.unwrap_or(HEAD_LEN);
-        let mut body = vec![0; len - HEAD_LEN];
-        stream.read_exact(&mut body)?;
-        Message::parse(&body).map(take).map_err(io::Error::other)
+        find_topic(self.addr)
     }
 
     /// SIGTERM, and its orderly end.
@@ -201,6 +165,59 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+fn greet(addr: SocketAddr) -> io::Result<Greeting> {
+    let request = HelloRequest { client: "ringlog-bench", token: None };
+    ask(addr, &request, |hello: HelloResponse<'_>| Greeting {
+        engine: hello.engine.to_string(),
+        promise: hello.promise.to_string(),
+    })
+}
+
+fn create_topic(addr: SocketAddr) -> io::Result<Partition> {
+    let request = CreateRequest { name: TOPIC, partitions: 1, configs: Vec::new() };
+    let placed = ask(addr, &request, |made: CreateResponse| made.partitions.first().copied())?;
+    let placed = placed.ok_or_else(|| io::Error::other("a topic without partitions"))?;
+    Ok(Partition { handle: placed.handle, start: 0, end: 0 })
+}
+
+fn find_topic(addr: SocketAddr) -> io::Result<Partition> {
+    let request = MetadataRequest::Names(vec![TOPIC]);
+    let found = ask(addr, &request, |metadata: MetadataResponse<'_>| {
+        metadata.topics.first().and_then(|topic| topic.partitions.first().copied())
+    })?;
+    match found {
+        Some(meta) if meta.error != 0 => {
+            Err(io::Error::other(format!("partition error {}", meta.error)))
+        }
+        Some(meta) if meta.start < 0 || meta.high_watermark <= meta.start => {
+            Err(io::Error::other("the topic of the produce row holds nothing to read"))
+        }
+        Some(meta) => {
+            Ok(Partition { handle: meta.handle, start: meta.start, end: meta.high_watermark })
+        }
+        None => Err(io::Error::other("the topic of the produce row is gone")),
+    }
+}
+
+/// One request on a connection of its own; `take` keeps what is wanted of the answer.
+fn ask<'a, R: Request<'a>, T>(
+    addr: SocketAddr,
+    request: &R,
+    take: impl for<'r> FnOnce(R::Response<'r>) -> T,
+) -> io::Result<T> {
+    let mut frame = Vec::new();
+    encode_request(request, 1, &mut frame).map_err(io::Error::other)?;
+    let mut stream = TcpStream::connect_timeout(&addr, ANSWER_MAX)?;
+    stream.set_read_timeout(Some(ANSWER_MAX))?;
+    stream.write_all(&frame)?;
+    let mut head = [0; HEAD_LEN];
+    stream.read_exact(&mut head)?;
+    let len = wire::response_len(&head)?.unwrap_or(HEAD_LEN);
+    let mut body = vec![0; len - HEAD_LEN];
+    stream.read_exact(&mut body)?;
+    Message::parse(&body).map(take).map_err(io::Error::other)
 }
 
 fn parse_address(text: &str) -> io::Result<SocketAddr> {
@@ -242,6 +259,62 @@ fn keep_last_words(from: Option<impl Read + Send + 'static>) -> Arc<Mutex<VecDeq
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ringlog::protocol::api::{Api, encode_response};
+    use ringlog::protocol::metadata::{PartitionMeta, TopicMeta};
+    use ringlog::protocol::topics::Placed;
+    use ringlog::types::ShardId;
+    use std::net::TcpListener;
+
+    /// Answers one request with `response`, whatever it asks; gives back the api asked.
+    fn answer<'m, M: Message<'m>>(
+        api: Api,
+        response: &M,
+    ) -> (SocketAddr, std::thread::JoinHandle<u8>) {
+        let mut frame = Vec::new();
+        encode_response(api, 1, response, &mut frame).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let asked = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut head = [0; HEAD_LEN];
+            stream.read_exact(&mut head).unwrap();
+            let length = u32::from_be_bytes([head[0], head[1], head[2], head[3]]) as usize;
+            let mut body = vec![0; length + 4 - HEAD_LEN];
+            stream.read_exact(&mut body).unwrap();
+            stream.write_all(&frame).unwrap();
+            head[4]
+        });
+        (addr, asked)
+    }
+
+    #[test]
+    fn a_new_topic_gives_its_handle() {
+        let placed = Placed { handle: Handle(77), shard: ShardId(0) };
+        let made = CreateResponse { id: [1; 16], partitions: vec![placed] };
+        let (addr, asked) = answer(Api::CreateTopic, &made);
+        assert_eq!(create_topic(addr).unwrap().handle, Handle(77));
+        assert_eq!(asked.join().unwrap(), Api::CreateTopic.to_wire());
+    }
+
+    fn find(start: i64, high_watermark: i64, error: i16) -> io::Result<Partition> {
+        let (index, handle, shard) = (0, Handle(5), ShardId(0));
+        let meta = PartitionMeta { index, handle, shard, start, high_watermark, error };
+        let topic = TopicMeta { name: TOPIC, id: [1; 16], error: 0, partitions: vec![meta] };
+        let metadata = MetadataResponse { cluster_id: "c", server_id: 1, topics: vec![topic] };
+        let (addr, asked) = answer(Api::Metadata, &metadata);
+        let found = find_topic(addr);
+        assert_eq!(asked.join().unwrap(), Api::Metadata.to_wire());
+        found
+    }
+
+    #[test]
+    fn an_old_topic_gives_its_range_or_says_what_is_wrong() {
+        let found = find(3, 90, 0).unwrap();
+        assert_eq!((found.handle, found.start, found.end), (Handle(5), 3, 90));
+        assert!(find(0, 0, 0).unwrap_err().to_string().contains("nothing to read"));
+        assert!(find(-1, -1, 0).is_err());
+        assert!(find(0, 90, 56).unwrap_err().to_string().contains("56"));
+    }
 
     #[test]
     fn an_address_is_the_word_behind_listening_on() {

@@ -23,7 +23,7 @@ use serde::Serialize;
 use crate::cli;
 use crate::device::{self, Device, Patience, median};
 use crate::env::{Cores, Env};
-use crate::meter::{self, Idle};
+use crate::meter::{self, Idle, Others};
 use crate::row::{Arm, Row};
 use crate::sys;
 use crate::table;
@@ -170,6 +170,7 @@ impl<'a> Run<'a> {
             .flatten();
         let start = self.device.clean_start(usual)?;
         self.sentinels.push(start.sentinel_us);
+        let others = Others::watch();
         let mut row = match self.measure.run(&self.device, kind, pass) {
             Ok(measured) => Row::new(label(kind, pass), measured, idle),
             Err(error) => {
@@ -178,6 +179,7 @@ impl<'a> Run<'a> {
                 Row::left_out(label(kind, pass), error.to_string())
             }
         };
+        row.judge_others(others.share());
         row.sentinel_us = start.sentinel_us;
         row.invalid.extend(start.reason);
         row.cpu_pressure = meter::pressure_some("cpu");
