@@ -1,7 +1,7 @@
 //! The error numbers a client may see: Kafka's where Kafka has one, ringlog's own from 1000 up.
 //!
-//! Owns numbers, names and one short line each. Never says when an error is raised: `format::validate`
-//! and the shards decide that; `protocol` only carries the number.
+//! Owns numbers, names and one short line each. Never says when an error is raised:
+//! `format::validate` and the shards decide that; `protocol` only carries the number.
 
 macro_rules! error_codes {
     ($($(#[$doc:meta])* $variant:ident = $code:literal, $name:literal, $message:literal;)+) => {
@@ -35,7 +35,8 @@ macro_rules! error_codes {
 }
 
 error_codes! {
-    UnknownServerError = -1, "UNKNOWN_SERVER_ERROR", "the server failed in a way it has no name for";
+    UnknownServerError = -1, "UNKNOWN_SERVER_ERROR",
+        "the server failed in a way it has no name for";
     None = 0, "NONE", "no error";
     OffsetOutOfRange = 1, "OFFSET_OUT_OF_RANGE", "the offset is outside the log";
     CorruptMessage = 2, "CORRUPT_MESSAGE", "a batch fails its checksum or size check";

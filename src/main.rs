@@ -1,2 +1,7 @@
-//! The `ringlog` binary.
-fn main() {}
+//! The `ringlog` binary: all of it is [`ringlog::cli`].
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ringlog::cli::main()
+}

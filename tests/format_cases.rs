@@ -1,5 +1,5 @@
-//! The behaviour cases that the format layer alone can show, each named by its number, through the public
-//! doors of `format`.
+//! The behaviour cases that the format layer alone can show, each named by its number, through the
+//! public doors of `format`.
 
 use ringlog::errors::ErrorCode;
 use ringlog::format::batch::{
@@ -192,7 +192,8 @@ fn a_cut_stream_is_refused_in_every_codec() {
 /// A batch's position, last offset and length.
 type Place = (u64, i64, u32);
 
-/// Appends `lens` as batches of ten records, and returns what both indexes get, and each batch's place.
+/// Appends `lens` as batches of ten records, and returns what both indexes get, and each batch's
+/// place.
 fn indexed(lens: &[u32], interval_bytes: u32) -> (Vec<u8>, Vec<u8>, Vec<Place>) {
     let limits = IndexLimits { interval_bytes, index_bytes_max: 10_485_760 };
     let mut builder = IndexBuilder::new(0, limits);
@@ -318,6 +319,22 @@ fn r06_only_offset_and_epoch_are_patched_on_append() {
 }
 
 #[test]
+fn a_rewritten_header_keeps_what_it_means() {
+    let mut builder = BatchBuilder::new();
+    builder.producer(7, 2, 40);
+    builder.attributes(Attributes(0x4100).with_transactional(true));
+    builder.append(None, None, &[], NOW);
+    let mut bytes = builder.finish(Codec::Lz4, None).expect("compresses").to_vec();
+    let sent = batch::verify(&bytes).expect("sound");
+    batch::set_max_timestamp(&mut bytes, TimestampType::LogAppendTime, NOW + 9).expect("whole");
+    let header = batch::verify(&bytes).expect("sealed anew");
+    // Transactional, append time, lz4; the unknown bits are gone.
+    let attributes = Attributes(0b0001_1011);
+    let max_timestamp = NOW + 9;
+    assert_eq!(header, BatchHeader { attributes, max_timestamp, crc: header.crc, ..sent });
+}
+
+#[test]
 fn r12_offset_index_sanity() {
     let bytes = |entries: &[(u32, u32)]| -> Vec<u8> {
         let entry = |&(relative_offset, pos)| OffsetEntry { relative_offset, pos }.encode();
@@ -398,6 +415,8 @@ fn timestamps_out_of_range() {
         assert!(check(&mut old.clone()).is_ok());
         let strict = Limits { timestamp_before_max_ms: hour, ..limits() };
         assert_eq!(code(&old, &strict), ErrorCode::InvalidTimestamp);
+        let unstamped = batch_of(codec, &[-1, NOW]);
+        assert!(check_produce(&mut unstamped.clone(), &strict, &mut Scratch::new()).is_ok());
         // Nobody asks for the records' times where they are replaced.
         let append_time = Limits { log_append_time: true, ..strict };
         assert!(check_produce(&mut old.clone(), &append_time, &mut Scratch::new()).is_ok());
@@ -448,8 +467,12 @@ fn r36_header_bits_a_client_may_not_set() {
     assert_eq!(code(&producer, &limits()), ErrorCode::InvalidRecord);
     let sequenced = patch(&producer, BASE_SEQUENCE, 0i32.to_be_bytes());
     assert!(check(&mut sequenced.clone()).is_ok());
-    let two = [good.as_slice(), &good].concat();
-    assert_eq!(code(&two, &limits()), ErrorCode::InvalidRecord);
+    for codec in Codec::ALL {
+        let one = batch_of(codec, &[NOW]);
+        let mut two = [one.as_slice(), &one].concat();
+        assert_eq!(check(&mut two), Err(Refused::SeveralBatches));
+    }
+    assert_eq!(Refused::SeveralBatches.code(), ErrorCode::InvalidRecord);
     let codec_5 = bits(Attributes(5));
     assert_eq!(code(&codec_5, &limits()), ErrorCode::UnsupportedCompressionType);
 }
@@ -563,8 +586,15 @@ fn r88_decompression_bombs() {
         code(&batch_around(Codec::Zstd, &declares.concat(), 1), &limits()),
         ErrorCode::InvalidRecord
     );
-    // A snappy block that declares 2^32 - 1 bytes: refused by the bound, and where the bound is higher,
-    // because its bytes cannot become that many.
+    // A frame that asks for a window beyond zstd's own limit; one within it is read.
+    let payload = compressed(Codec::Zstd, &record_with(0, &[0]));
+    for (window_log, accepted) in [(27, true), (28, false)] {
+        let mut wide = payload.clone();
+        wide[5] = (window_log - 10) << 3;
+        assert_eq!(check(&mut batch_around(Codec::Zstd, &wide, 1)).is_ok(), accepted);
+    }
+    // A snappy block that declares 2^32 - 1 bytes: refused by the bound, and where the bound is
+    // higher, because its bytes cannot become that many.
     let block = [0xff, 0xff, 0xff, 0xff, 0x0f, 0, 0];
     assert_eq!(
         code(&batch_around(Codec::Snappy, &block, 1), &limits()),
@@ -572,6 +602,43 @@ fn r88_decompression_bombs() {
     );
     let lax = Limits { decompressed_bytes_max: u64::MAX, ..limits() };
     assert_eq!(code(&batch_around(Codec::Snappy, &block, 1), &lax), ErrorCode::InvalidRecord);
+}
+
+/// One shard's buffers serve batch after batch, whatever became of the one before.
+#[test]
+fn a_refused_batch_leaves_nothing_behind_in_the_scratch() {
+    let mut scratch = Scratch::new();
+    let capped = Limits { decompressed_bytes_max: 1 << 20, ..limits() };
+    for bad in Codec::ALL {
+        for good in Codec::ALL {
+            let mut builder = BatchBuilder::new();
+            builder.append(None, Some(&vec![1; 2 << 20]), &[], NOW);
+            let mut bomb = builder.finish(bad, None).expect("compresses").to_vec();
+            assert!(check_produce(&mut bomb, &capped, &mut scratch).is_err());
+            let mut batch = batch_of(good, &[NOW]);
+            assert!(check_produce(&mut batch, &capped, &mut scratch).is_ok(), "{bad:?} {good:?}");
+        }
+    }
+}
+
+/// The window that compressed records are walked through may end anywhere in a record.
+#[test]
+fn records_across_the_edge_of_the_window() {
+    let mut scratch = Scratch::new();
+    for shift in 0..24 {
+        let mut builder = BatchBuilder::new();
+        builder.append(None, Some(&vec![7; shift]), &[], NOW);
+        for i in 0..5000i64 {
+            let headers: [NewHeader<'_>; 2] = [(b"a", None), (b"b", Some(b"x"))];
+            builder.append(Some(&[3; 70]), Some(&[0; 2]), &headers, NOW + i * 1_000_000);
+        }
+        let later = Limits { now_ms: NOW + 5_000_000_000, ..limits() };
+        for codec in [Codec::Lz4, Codec::Zstd] {
+            let mut batch = builder.finish(codec, None).expect("compresses").to_vec();
+            let checked = check_produce(&mut batch, &later, &mut scratch).expect("accepted");
+            assert_eq!((checked.rewritten, checked.offset_delta_of_max), (false, 5000));
+        }
+    }
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Properties of the format layer: what is built is read back, damage is noticed, and no bytes whatever
-//! make a decoder panic. proptest prints the seed of a failure and replays it.
+//! Properties of the format layer: what is built is read back, damage is noticed, and no bytes
+//! whatever make a decoder panic. proptest prints the seed of a failure and replays it.
 
 use proptest::prelude::*;
 use ringlog::format::batch::{self, ATTRIBUTES, Codec, HEADER_LEN, RECORDS_COUNT};
@@ -100,7 +100,8 @@ proptest! {
         prop_assert_eq!(header.max_timestamp, max);
         let mut scratch = Scratch::new();
         for depth in [Depth::Records, Depth::Deep] {
-            let checked = check_produce(&mut bytes, &limits(depth), &mut scratch).expect("accepted");
+            let checked = check_produce(&mut bytes, &limits(depth), &mut scratch);
+            let checked = checked.expect("accepted");
             prop_assert!(!checked.rewritten);
             if depth == Depth::Deep {
                 let first = new.iter().position(|record| record.timestamp == max).unwrap_or(0);
@@ -121,13 +122,13 @@ proptest! {
             prop_assert_eq!(read.timestamp, new.timestamp);
             prop_assert_eq!(read.key, new.key.as_deref());
             prop_assert_eq!(read.value, new.value.as_deref());
-            let headers: Vec<_> = read.headers.map(|h| (h.key.to_vec(), h.value.map(<[u8]>::to_vec))).collect();
-            prop_assert_eq!(&headers, &new.headers);
+            let headers = read.headers.map(|h| (h.key.to_vec(), h.value.map(<[u8]>::to_vec)));
+            prop_assert_eq!(&headers.collect::<Vec<_>>(), &new.headers);
         }
     }
 
-    /// The CRC covers all but the first 17 bytes; of those a size or a magic that changed is noticed too,
-    /// and the two fields that the server owns are what they say.
+    /// The CRC covers all but the first 17 bytes; of those a size or a magic that changed is
+    /// noticed too, and the two fields that the server owns are what they say.
     #[test]
     fn a_flipped_bit_is_noticed(
         new in records(), codec in any_codec(), at in any::<prop::sample::Index>(), bit in 0..8
@@ -175,7 +176,8 @@ proptest! {
 
     #[test]
     fn floor_search_equals_a_scan(
-        steps in prop::collection::vec((1u32..50, 1u32..5000, 1i64..100), 0..200), target in 0u32..6000
+        steps in prop::collection::vec((1u32..50, 1u32..5000, 1i64..100), 0..200),
+        target in 0u32..6000,
     ) {
         let (mut offsets, mut times) = (Vec::new(), Vec::new());
         let (mut at, mut timestamp) = (OffsetEntry { relative_offset: 0, pos: 0 }, 0);
@@ -185,10 +187,10 @@ proptest! {
             offsets.extend(at.encode());
             times.extend(TimeEntry { timestamp, relative_offset: at.relative_offset }.encode());
         }
-        let naive = index::offset_entries(&offsets).filter(|e| e.relative_offset <= target).next_back();
+        let naive = index::offset_entries(&offsets).rfind(|e| e.relative_offset <= target);
         prop_assert_eq!(floor_offset(&offsets, target), naive);
         let wanted = i64::from(target);
-        let naive = index::time_entries(&times).filter(|e| e.timestamp <= wanted).next_back();
+        let naive = index::time_entries(&times).rfind(|e| e.timestamp <= wanted);
         prop_assert_eq!(floor_time(&times, wanted), naive);
         let below = index::offset_entries(&offsets).filter(|e| e.relative_offset < target).count();
         prop_assert_eq!(index::offset_len_below(&offsets, target), below * 8);
@@ -198,7 +200,9 @@ proptest! {
     /// R04: whatever the batches, however often the server restarted in between.
     #[test]
     fn the_live_index_equals_a_rebuilt_one(
-        batches in prop::collection::vec((1u64..9000, 1i64..40, -1i64..1000, prop::bool::weighted(0.1)), 1..120),
+        batches in prop::collection::vec(
+            (1u64..9000, 1i64..40, -1i64..1000, prop::bool::weighted(0.1)), 1..120
+        ),
         interval_bytes in 0u32..9000,
         index_bytes_max in 24usize..600,
     ) {
@@ -237,7 +241,11 @@ proptest! {
     }
 
     #[test]
-    fn names_come_back(offset in 0i64.., kind in prop::sample::select(FileKind::ALL.to_vec()), any_name in ".{0,40}") {
+    fn names_come_back(
+        offset in 0i64..,
+        kind in prop::sample::select(FileKind::ALL.to_vec()),
+        any_name in ".{0,40}",
+    ) {
         let file = SegmentFile::live(offset, kind);
         prop_assert_eq!(SegmentFile::parse(&file.to_string()), Some(file));
         let parsed = SegmentFile::parse(&any_name).map(|file| file.to_string());

@@ -1,5 +1,5 @@
-//! The header of a record batch, magic v2: layout, parsing, checking, and the few fields that the server
-//! writes in place.
+//! The header of a record batch, magic v2: layout, parsing, checking, and the few fields that the
+//! server writes in place.
 //!
 //! Owns bytes 0..61 and where one batch ends and the next begins. Never looks inside the records:
 //! `record` walks them, `validate` decides what a client may send, `builder` makes batches.
@@ -314,8 +314,8 @@ fn parse_prefix(bytes: &[u8]) -> Result<(i32, i8), BatchError> {
     Ok((i32::from_be_bytes([a, b, c, d]), magic as i8))
 }
 
-/// Reads the header at the start of `bytes`. Says what is wrong as early as the bytes allow: a size or a
-/// magic that cannot be is told from 17 bytes on.
+/// Reads the header at the start of `bytes`. Says what is wrong as early as the bytes allow: a size
+/// or a magic that cannot be is told from 17 bytes on.
 pub fn parse_header(bytes: &[u8]) -> Result<BatchHeader, BatchError> {
     let Some(head) = bytes.first_chunk::<HEADER_LEN>() else {
         let (batch_length, magic) = parse_prefix(bytes)?;
@@ -389,8 +389,8 @@ pub fn verify(bytes: &[u8]) -> Result<BatchHeader, BatchError> {
     Ok(header)
 }
 
-/// `verify`, and the counts must be possible: what a reader of a log asks of a batch before it trusts
-/// its numbers (R01). Compaction may leave fewer records than offsets, never more.
+/// `verify`, and the counts must be possible: what a reader of a log asks of a batch before it
+/// trusts its numbers (R01). Compaction may leave fewer records than offsets, never more.
 pub fn verify_stored(bytes: &[u8]) -> Result<BatchHeader, BatchError> {
     let header = verify(bytes)?;
     if !counts_possible(&header) {
@@ -412,6 +412,7 @@ pub fn counts_possible(header: &BatchHeader) -> bool {
         _ => true,
     };
     header.last_offset_delta >= 0
+        && header.base_offset >= 0
         && header.base_offset.checked_add(offsets).is_some()
         && (0..=offsets).contains(&count)
         && fits
@@ -426,8 +427,8 @@ pub fn assign(batch: &mut [u8], base_offset: i64, leader_epoch: i32) -> Result<(
     Ok(())
 }
 
-/// Sets the maximum timestamp and its type, and makes the CRC true again. As in Kafka, attribute bits
-/// without a meaning are cleared by this.
+/// Sets the maximum timestamp and its type, and makes the CRC true again. As in Kafka, attribute
+/// bits without a meaning are cleared by this.
 pub fn set_max_timestamp(
     batch: &mut [u8],
     timestamp_type: TimestampType,

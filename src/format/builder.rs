@@ -1,7 +1,7 @@
 //! Makes record batches: what the client, the load generator and the tests send.
 //!
-//! Owns the encoding side of `record` and `batch`. Never assigns a broker's fields: base offset 0 and
-//! leader epoch -1, as a producer sends them, unless a test says otherwise.
+//! Owns the encoding side of `record` and `batch`. Never assigns a broker's fields: base offset 0
+//! and leader epoch -1, as a producer sends them, unless a test says otherwise.
 
 use std::io;
 
@@ -18,8 +18,8 @@ const RECORD_OVERHEAD_MAX: usize = 21;
 /// A header to be written: key, and value or null.
 pub type NewHeader<'a> = (&'a [u8], Option<&'a [u8]>);
 
-/// Collects records and turns them into one batch. Uncompressed batches are made in one pass over one
-/// buffer; `reset` keeps the buffers.
+/// Collects records and turns them into one batch. Uncompressed batches are made in one pass over
+/// one buffer; `reset` keeps the buffers.
 #[derive(Debug)]
 pub struct BatchBuilder {
     /// Header and records, uncompressed.

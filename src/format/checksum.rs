@@ -1,4 +1,5 @@
-//! CRC-32C: the one door to the crate that computes it, so that another can be measured in its place.
+//! CRC-32C: the one door to the crate that computes it, so that another can be measured in its
+//! place.
 //!
 //! Owns nothing else; which bytes are covered is the business of `batch` and `snapshot`.
 

@@ -1,23 +1,23 @@
 //! The four codecs of record batches, in the framing that Kafka gives them.
 //!
-//! Owns decompression in bounded steps and compression into a vector. Nothing is ever allocated because a
-//! stream declares a size: a block's buffer is bounded by what its compressed bytes can expand to, zstd's
-//! window by `ZSTD_WINDOW_LOG_MAX`, and the output by the caller's `bytes_max` (R88). `validate` and the
-//! readers decompress, `builder` compresses.
+//! Owns decompression in bounded steps and compression into a vector. Nothing is ever allocated
+//! because a stream declares a size: a block's buffer is bounded by what its compressed bytes can
+//! expand to, zstd's window by `ZSTD_WINDOW_LOG_MAX`, and the output by the caller's `bytes_max`
+//! (R88). `validate` and the readers decompress, `builder` compresses.
 
 use std::io::{self, Read, Write};
 
 use flate2::Compression;
 use flate2::bufread::MultiGzDecoder;
 use flate2::write::GzEncoder;
-use zstd::zstd_safe::{DCtx, ResetDirective};
+use zstd::zstd_safe::DCtx;
 
 use super::batch::Codec;
 use super::lz4::{self, Lz4Reader};
 use super::snappy::{self, SnappyReader};
 
-/// The largest window a zstd frame may ask for: zstd's own limit, which every level stays below. The
-/// memory behind it is touched only as far as data is really produced.
+/// The largest window a zstd frame may ask for: zstd's own limit, which every level stays below.
+/// The memory behind it is touched only as far as data is really produced.
 pub const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 
 /// A block buffer that grew beyond this is given back after its batch.
@@ -40,6 +40,9 @@ impl From<CodecError> for io::Error {
     }
 }
 
+/// Likewise the buffers of a zstd context.
+const ZSTD_KEPT_MAX: usize = 16 << 20;
+
 /// Buffers that outlive one batch. One a shard (or a reader) is enough.
 #[derive(Default)]
 pub struct Workspace {
@@ -59,7 +62,8 @@ impl std::fmt::Debug for Workspace {
     }
 }
 
-/// A reader over the decompressed bytes of one payload. Fails rather than hand out more than `bytes_max`.
+/// A reader over the decompressed bytes of one payload. Fails rather than hand out more than
+/// `bytes_max`.
 pub struct Decoder<'a> {
     codec: Codec,
     stream: Stream<'a>,
@@ -125,8 +129,14 @@ fn open_zstd<'a>(
     context: &'a mut Option<DCtx<'static>>,
 ) -> Result<zstd::stream::read::Decoder<'a, &'a [u8]>, CodecError> {
     let broken = CodecError::Broken { codec: Codec::Zstd };
-    let context = context.get_or_insert_default();
-    context.reset(ResetDirective::SessionOnly).map_err(|_| broken)?;
+    if context.as_ref().is_some_and(|context| context.sizeof() > ZSTD_KEPT_MAX) {
+        *context = None;
+    }
+    if context.is_none() {
+        *context = DCtx::try_create();
+    }
+    // `with_context` resets it: what an abandoned batch left is gone.
+    let context = context.as_mut().ok_or(broken)?;
     let mut decoder = zstd::stream::read::Decoder::with_context(payload, context);
     decoder.window_log_max(ZSTD_WINDOW_LOG_MAX).map_err(|_| broken)?;
     Ok(decoder)
@@ -151,8 +161,8 @@ pub fn decompress(
     }
 }
 
-/// Appends `bytes`, compressed, to `out`. `level` is the codec's own scale, None its usual level; snappy
-/// has none, and lz4 knows only the fast one here.
+/// Appends `bytes`, compressed, to `out`. `level` is the codec's own scale, None its usual level;
+/// snappy has none, and lz4 knows only the fast one here.
 pub fn compress(
     codec: Codec,
     level: Option<i32>,

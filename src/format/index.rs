@@ -1,7 +1,9 @@
-//! The sparse indexes of a segment: entries as bytes, search over them, and the rule that adds them.
+//! The sparse indexes of a segment: entries as bytes, search over them, and the rule that adds
+//! them.
 //!
-//! Owns `.index` and `.timeindex` content. Never holds the files: `log::segment` keeps the bytes, asks
-//! `IndexBuilder` after each batch what to append, and asks the searches where to begin a scan.
+//! Owns `.index` and `.timeindex` content. Never holds the files: `log::segment` keeps the bytes,
+//! asks `IndexBuilder` after each batch what to append, and asks the searches where to begin a
+//! scan.
 
 /// An `.index` entry: a batch whose last offset is `relative_offset` begins at or before `pos`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -114,8 +116,8 @@ pub enum IndexFault {
     Column { entry: usize },
 }
 
-/// Checks a trimmed `.index` against the length of its log. A first entry for the base offset itself is
-/// sound, if unusual.
+/// Checks a trimmed `.index` against the length of its log. A first entry for the base offset
+/// itself is sound, if unusual.
 pub fn check_offset_index(bytes: &[u8], log_len: u64) -> Result<(), IndexFault> {
     check_len(bytes.len(), OFFSET_ENTRY_LEN)?;
     let mut last: Option<OffsetEntry> = None;
@@ -177,8 +179,9 @@ impl IndexLimits {
 }
 
 /// Decides, batch by batch, which entries the two indexes of one segment get. The same rule serves
-/// appends and recovery, so that a rebuilt index equals the live one (R04): an entry is due when more
-/// than `interval_bytes` lie between the position of the last entry (at first 0) and this batch.
+/// appends and recovery, so that a rebuilt index equals the live one (R04): an entry is due when
+/// more than `interval_bytes` lie between the position of the last entry (at first 0) and this
+/// batch.
 #[derive(Clone, Debug)]
 pub struct IndexBuilder {
     base_offset: i64,
@@ -186,7 +189,8 @@ pub struct IndexBuilder {
     /// Entries so far, of each file.
     offset_count: usize,
     time_count: usize,
-    /// The last entry of `.index`; (0, 0) before there is one, which is how the first interval is measured.
+    /// The last entry of `.index`; (0, 0) before there is one, which is how the first interval is
+    /// measured.
     last: OffsetEntry,
     /// The timestamp of the last entry of `.timeindex`, -1 before there is one.
     last_timestamp: i64,
@@ -210,9 +214,9 @@ impl IndexBuilder {
         }
     }
 
-    /// For a segment that has these (trimmed, checked) indexes. The running maximum is that of the last
-    /// time entry: it is complete if the segment was closed, else the batches behind that entry must be
-    /// shown to `on_stored`.
+    /// For a segment that has these (trimmed, checked) indexes. The running maximum is that of the
+    /// last time entry: it is complete if the segment was closed, else the batches behind that
+    /// entry must be shown to `on_stored`.
     pub fn resume(base_offset: i64, limits: IndexLimits, index: &[u8], timeindex: &[u8]) -> Self {
         let mut builder = IndexBuilder::new(base_offset, limits);
         builder.offset_count = index.len() / OFFSET_ENTRY_LEN;
@@ -228,9 +232,9 @@ impl IndexBuilder {
         builder
     }
 
-    /// Takes note of a batch at `pos` and returns the entries it earns. Called for each batch in the order
-    /// of the log. No entry comes once a file is full or where an offset does not fit: lookups stay right,
-    /// they only scan more; the roll rule is there to prevent it.
+    /// Takes note of a batch at `pos` and returns the entries it earns. Called for each batch in
+    /// the order of the log. No entry comes once a file is full or where an offset does not fit:
+    /// lookups stay right, they only scan more; the roll rule is there to prevent it.
     pub fn on_batch(
         &mut self,
         pos: u64,
@@ -258,8 +262,8 @@ impl IndexBuilder {
         }
     }
 
-    /// The entry that a segment's time index ends with when it is rolled, closed or recovered: its true
-    /// maximum, unless that is there already. Takes the slot kept free for it.
+    /// The entry that a segment's time index ends with when it is rolled, closed or recovered: its
+    /// true maximum, unless that is there already. Takes the slot kept free for it.
     pub fn close(&mut self) -> Option<TimeEntry> {
         self.time_entry()
     }
@@ -270,7 +274,8 @@ impl IndexBuilder {
             || self.time_count >= self.limits.time_capacity()
     }
 
-    /// The greatest timestamp of the segment (-1: none), and the last offset of the first batch with it.
+    /// The greatest timestamp of the segment (-1: none), and the last offset of the first batch
+    /// with it.
     pub fn max_timestamp(&self) -> (i64, i64) {
         let offset = self.base_offset.saturating_add(i64::from(self.relative_offset_of_max));
         (self.max_timestamp, offset)

@@ -1,7 +1,9 @@
-//! LZ4 frames as Kafka reads and writes them: independent blocks only, the header checksum must be right.
+//! LZ4 frames as Kafka reads and writes them: independent blocks only, the header checksum must be
+//! right.
 //!
-//! Owns that subset of the frame format; `lz4_flex` does the blocks themselves. Not its frame reader: that
-//! one takes linked blocks, and takes a frame cut at a block's end for a whole one. `codec` stands left.
+//! Owns that subset of the frame format; `lz4_flex` does the blocks themselves. Not its frame
+//! reader: that one takes linked blocks, and takes a frame cut at a block's end for a whole one.
+//! `codec` stands left.
 
 use std::io::{self, Read};
 
@@ -118,7 +120,8 @@ impl<'a> Lz4Reader<'a> {
         let size = u32::from_le_bytes(take::<4>(&mut self.rest)?);
         if size == 0 {
             if self.content_checksum {
-                take::<4>(&mut self.rest)?; // taken, not checked, as in Kafka: the batch has its own CRC
+                // Taken, not checked, as in Kafka: the batch has its own CRC.
+                take::<4>(&mut self.rest)?;
             }
             self.finished = true;
             return Ok(());

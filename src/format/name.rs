@@ -59,8 +59,8 @@ impl FileState {
     }
 }
 
-/// The name of a segment's file, parsed. The offset is the segment's base (a lower bound of the offsets
-/// in a `.log`), or for a snapshot the offset it reaches to.
+/// The name of a segment's file, parsed. The offset is the segment's base (a lower bound of the
+/// offsets in a `.log`), or for a snapshot the offset it reaches to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SegmentFile {
     pub offset: i64,
@@ -180,8 +180,9 @@ pub fn dir_name(topic: &str, partition: i32) -> String {
 /// The longest name that common file systems take.
 const DIR_NAME_LEN_MAX: usize = 255;
 
-/// `<topic>-<partition>.<id>-delete` and the like. As in Kafka the topic is shortened where the name of a
-/// directory to be deleted or set aside would grow too long; `topic` is a legal one, so ASCII.
+/// `<topic>-<partition>.<id>-delete` and the like. As in Kafka the topic is shortened where the
+/// name of a directory to be deleted or set aside would grow too long; `topic` is a legal one, so
+/// ASCII.
 pub fn marked_dir_name(topic: &str, partition: i32, id: u128, state: DirState) -> String {
     let tail = format!("-{partition}.{id:032x}{}", state.suffix());
     let room = match state {

@@ -74,14 +74,13 @@ pub(super) trait Source {
 
 struct SliceSource<'a> {
     rest: &'a [u8],
-    taken: u64,
+    len: usize,
 }
 
 impl SliceSource<'_> {
     #[inline(always)]
     fn advance(&mut self, len: usize) {
         self.rest = self.rest.get(len..).unwrap_or_default();
-        self.taken += len as u64;
     }
 }
 
@@ -111,8 +110,9 @@ impl Source for SliceSource<'_> {
         Ok(())
     }
 
+    #[inline(always)]
     fn taken(&self) -> u64 {
-        self.taken
+        (self.len - self.rest.len()) as u64
     }
 
     fn at_end(&mut self) -> Result<bool, RecordFault> {
@@ -120,10 +120,10 @@ impl Source for SliceSource<'_> {
     }
 }
 
-/// Walks the `count` records of an uncompressed batch without keeping anything of them: lengths exact,
-/// offset deltas 0, 1, 2.., header counts sane, nothing left over. Allocates nothing.
+/// Walks the `count` records of an uncompressed batch without keeping anything of them: lengths
+/// exact, offset deltas 0, 1, 2.., header counts sane, nothing left over. Allocates nothing.
 pub fn walk(records: &[u8], count: i32, base_timestamp: i64) -> Result<Walked, RecordError> {
-    walk_source(&mut SliceSource { rest: records, taken: 0 }, count, base_timestamp)
+    walk_source(&mut SliceSource { rest: records, len: records.len() }, count, base_timestamp)
 }
 
 pub(super) fn walk_source<S: Source>(
@@ -166,7 +166,8 @@ struct Seen {
     key_is_null: bool,
 }
 
-/// One record. A field that runs past the record's end shows at the end, as a length that does not agree.
+/// One record. A field that runs past the record's end shows at the end, as a length that does not
+/// agree.
 #[inline(always)]
 fn walk_record<S: Source>(source: &mut S, index: i32) -> Result<Seen, S::Error> {
     let length = source.varint()?;
@@ -309,8 +310,8 @@ pub struct Records<'a> {
     done: bool,
 }
 
-/// Decodes `payload`, the decompressed records of the batch that `header` heads. Offsets may have holes:
-/// what compaction left is read too.
+/// Decodes `payload`, the decompressed records of the batch that `header` heads. Offsets may have
+/// holes: what compaction left is read too.
 pub fn records<'a>(payload: &'a [u8], header: &BatchHeader) -> Records<'a> {
     Records { rest: payload, header: *header, index: 0, done: false }
 }

@@ -1,7 +1,7 @@
 //! Snappy as Kafka's clients write it: xerial's blocks, or one raw block.
 //!
-//! Owns that framing alone; it is not the official snappy framing. `codec` stands left, `snap` does the
-//! compression itself.
+//! Owns that framing alone; it is not the official snappy framing. `codec` stands left, `snap` does
+//! the compression itself.
 
 use std::io::{self, Read};
 

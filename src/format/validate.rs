@@ -1,8 +1,9 @@
-//! What the server asks of a client's batch before it appends it, in Kafka's order, with Kafka's errors.
+//! What the server asks of a client's batch before it appends it, in Kafka's order, with Kafka's
+//! errors.
 //!
-//! Owns the rules of produce. Never assigns offsets (`batch::assign` does, once the partition is known to
-//! take the batch) and knows no producer state. Changes bytes only where Kafka does: a wrong maximum
-//! timestamp, or append time.
+//! Owns the rules of produce. Never assigns offsets (`batch::assign` does, once the partition is
+//! known to take the batch) and knows no producer state. Changes bytes only where Kafka does: a
+//! wrong maximum timestamp, or append time.
 
 use super::batch::{
     self, ATTRIBUTES, BatchError, BatchHeader, Codec, NO_TIMESTAMP, RECORDS, TimestampType,
@@ -66,8 +67,8 @@ impl Default for Scratch {
 pub struct Checked {
     /// As it stands in the bytes now.
     pub header: BatchHeader,
-    /// The lowest offset delta that has the maximum timestamp; the last one where the records were not
-    /// looked at or all have the same time (append time).
+    /// The lowest offset delta that has the maximum timestamp; the last one where the records were
+    /// not looked at or all have the same time (append time).
     pub offset_delta_of_max: i32,
     /// Whether the maximum timestamp, its type and the CRC were rewritten.
     pub rewritten: bool,
@@ -110,11 +111,12 @@ impl Refused {
             Refused::Corrupt(_) => ErrorCode::CorruptMessage,
             Refused::TooLarge { .. } => ErrorCode::MessageTooLarge,
             Refused::AppendTimeBit | Refused::Timestamp { .. } => ErrorCode::InvalidTimestamp,
-            // Kafka has no such bound. A producer that gets this code splits its batch and tries again,
-            // which is what an honest one should do.
+            // Kafka has no such bound. A producer that gets this code splits its batch and tries
+            // again, which is what an honest one should do.
             Refused::Codec(CodecError::TooLarge { .. }) => ErrorCode::MessageTooLarge,
-            // For these two an exception escapes Kafka, and it answers UNKNOWN_SERVER_ERROR(-1). The
-            // client is at fault, so it gets a code that says so, and is no more retried than -1.
+            // For these two an exception escapes Kafka, and it answers UNKNOWN_SERVER_ERROR(-1).
+            // The client is at fault, so it gets a code that says so, and is no more retried than
+            // -1.
             Refused::Codec(CodecError::Unknown { .. }) => ErrorCode::UnsupportedCompressionType,
             Refused::Codec(CodecError::Broken { .. }) => ErrorCode::InvalidRecord,
             Refused::NoBatch(_)

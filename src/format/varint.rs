@@ -1,8 +1,8 @@
 //! Zig-zag varints, 32 and 64 bits wide, as Kafka's records use them.
 //!
-//! Owns the byte rules alone: at most 5 (10) bytes, bit 7 of the last one must be clear, its bits beyond
-//! the integer's width are dropped, and longer encodings than needed are accepted. `record` reads with it,
-//! `builder` writes with it.
+//! Owns the byte rules alone: at most 5 (10) bytes, bit 7 of the last one must be clear, its bits
+//! beyond the integer's width are dropped, and longer encodings than needed are accepted. `record`
+//! reads with it, `builder` writes with it.
 
 /// Why a varint could not be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

@@ -1,0 +1,71 @@
+//! `ringlog offsets`: where in a topic's partitions a time lies.
+//!
+//! Owns: the question and how its answer is shown. Never does: search.
+//! Left: `client`, [`super::connect`], [`super::when`]. Right: `cli`.
+
+use clap::Args;
+use serde::Serialize;
+
+use super::Failure;
+use super::connect::Server;
+use super::output::print_line;
+use super::partitions;
+use super::when::{self, When};
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  ringlog offsets events
+  ringlog offsets events --time 2026-01-01T00:00:00Z
+  ringlog offsets events --partition 0 --time earliest --json
+
+A time gives the first record at or after it; `max` the record with the greatest timestamp. Where
+there is no such record the offset is `none` (null with --json).")]
+pub struct Offsets {
+    topic: String,
+    /// One partition only.
+    #[arg(long, value_name = "N")]
+    partition: Option<u32>,
+    /// earliest, latest, max, milliseconds since 1970, or an RFC 3339 time.
+    #[arg(long, default_value = "latest", value_name = "T", value_parser = When::parse)]
+    time: When,
+    /// A JSON object a line and partition.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    server: Server,
+}
+
+#[derive(Serialize)]
+struct Found<'a> {
+    topic: &'a str,
+    partition: u32,
+    offset: Option<i64>,
+    timestamp: Option<i64>,
+}
+
+pub fn run(args: &Offsets) -> Result<(), Failure> {
+    let mut client = args.server.connect()?;
+    for partition in partitions::chosen(&mut client, &args.topic, args.partition)? {
+        let (offset, timestamp) =
+            client.list_offsets(&args.topic, partition, args.time.to_wire())?;
+        let found = Found {
+            topic: &args.topic,
+            partition,
+            offset: Some(offset).filter(|offset| *offset >= 0),
+            timestamp: Some(timestamp).filter(|timestamp| *timestamp >= 0),
+        };
+        let line = if args.json { serde_json::to_string(&found)? } else { text(&found) };
+        print_line(&line)?;
+    }
+    Ok(())
+}
+
+fn text(found: &Found<'_>) -> String {
+    let offset = found.offset.map_or("none".to_owned(), |offset| offset.to_string());
+    let mut line = format!("{}-{}: {offset}", found.topic, found.partition);
+    if let Some(timestamp) = found.timestamp {
+        line.push_str(&format!(" at {}", when::show(timestamp)));
+    }
+    line
+}

@@ -1,0 +1,123 @@
+//! Record batches as a fetch brings them: whole ones, and perhaps a cut last one.
+//!
+//! Owns: walking, checking and decoding them, and the memory that takes. Never does: fetch.
+//! Left: [`crate::format`]. Right: [`super::consumer`].
+
+use crate::format::batch::{self, Codec, Found, Stop};
+use crate::format::codec::{self, Workspace};
+use crate::format::record::{self, Record};
+
+/// Where batches lead, by their headers.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Walked {
+    pub batches: u64,
+    /// The offset behind the last whole batch; 0 without one.
+    pub next: i64,
+    /// A part of one more batch follows.
+    pub cut: bool,
+}
+
+/// What was handed out, up to the fault if there was one.
+#[derive(Clone, Debug)]
+pub struct HandedOut {
+    pub records: u64,
+    pub bytes: u64,
+    /// Behind the last record handed out, or the last batch without one.
+    pub position: i64,
+    pub fault: Option<String>,
+}
+
+#[derive(Debug)]
+pub struct Decoder {
+    check_crc: bool,
+    batch_bytes_max: u64,
+    workspace: Workspace,
+    plain: Vec<u8>,
+}
+
+impl Decoder {
+    pub fn new(check_crc: bool, batch_bytes_max: u64) -> Decoder {
+        Decoder { check_crc, batch_bytes_max, workspace: Workspace::new(), plain: Vec::new() }
+    }
+
+    /// Headers only.
+    pub fn walk(bytes: &[u8]) -> Result<Walked, String> {
+        let mut scan = batch::scan(bytes);
+        let mut walked = Walked { batches: 0, next: 0, cut: false };
+        for found in scan.by_ref() {
+            walked.batches += 1;
+            walked.next = found.header.next_offset();
+        }
+        match scan.stop() {
+            Some(Stop::Bad { error, .. }) if walked.batches == 0 => Err(error.to_string()),
+            Some(Stop::Incomplete { .. }) => Ok(Walked { cut: true, ..walked }),
+            _ => Ok(walked),
+        }
+    }
+
+    /// Hands out the records at and above `position`. Control batches (transaction markers) hold
+    /// none for a consumer; batches that compaction emptied only move the position.
+    pub fn hand_out(
+        &mut self,
+        bytes: &[u8],
+        position: i64,
+        visit: &mut impl FnMut(&Record<'_>),
+    ) -> HandedOut {
+        let mut done = HandedOut { records: 0, bytes: 0, position, fault: None };
+        let mut scan = batch::scan(bytes);
+        for found in scan.by_ref() {
+            if found.header.next_offset() > done.position {
+                if let Err(fault) = self.one(&found, &mut done, visit) {
+                    let base = found.header.base_offset;
+                    done.fault = Some(format!("batch at offset {base}: {fault}"));
+                    return done;
+                }
+                done.position = found.header.next_offset();
+            }
+            done.bytes += found.bytes.len() as u64;
+        }
+        if let Some(Stop::Bad { error, .. }) = scan.stop() {
+            done.fault = Some(error.to_string());
+        }
+        done
+    }
+
+    fn one(
+        &mut self,
+        found: &Found<'_>,
+        done: &mut HandedOut,
+        visit: &mut impl FnMut(&Record<'_>),
+    ) -> Result<(), String> {
+        if self.check_crc && !found.crc_ok() {
+            return Err("its checksum does not hold".to_owned());
+        }
+        if found.header.is_control() {
+            return Ok(());
+        }
+        let payload = match found.header.codec() {
+            Some(Codec::None) => found.payload(),
+            Some(codec) => {
+                self.plain.clear();
+                codec::decompress(
+                    codec,
+                    found.payload(),
+                    self.batch_bytes_max,
+                    &mut self.workspace,
+                    &mut self.plain,
+                )
+                .map_err(|error| error.to_string())?;
+                &self.plain
+            }
+            None => return Err("its codec is unknown".to_owned()),
+        };
+        for record in record::records(payload, &found.header) {
+            let record = record.map_err(|error| error.to_string())?;
+            if record.offset >= done.position {
+                visit(&record);
+                done.records += 1;
+                done.position = record.offset.saturating_add(1);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,217 @@
+//! A timestamp to an offset: the first record, in offset order, that is not older.
+//!
+//! Owns: the search (segment by largest timestamp, time index, scan, records of a batch). Never does:
+//! answering past the high watermark; decompressing past a bound. Left: `segments`, `format`.
+//! Right: `shard`.
+
+use super::locate::{SCAN_BYTES, Scanned, scan_headers};
+use super::partition::Partition;
+use super::step::{Access, Reader, Step};
+use crate::format::batch::{self, BatchHeader, HEADER_LEN, RECORDS};
+use crate::format::codec::{Workspace, decompress};
+use crate::format::record::records;
+use crate::io::op::OpenHow;
+use crate::io::{Errno, FileId};
+use crate::types::{Offset, WallMs};
+
+/// The records of one batch may take this much memory while one of them is looked for (R88).
+const DECODED_BYTES_MAX: u64 = 64 << 20;
+
+/// What is looked for.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum When {
+    /// The first record with this timestamp or a later one.
+    AtOrAfter(WallMs),
+    /// The first of the records with the greatest timestamp.
+    Max,
+}
+
+#[derive(Debug)]
+enum State {
+    Start,
+    Segment(u32),
+    Scan(u32, FileId, u64),
+    /// A batch is being collected.
+    Batch(u32, FileId, u64, usize),
+}
+
+/// Finds a record by time; driven by whoever can read and open files.
+#[derive(Debug)]
+pub struct TimeLookup {
+    when: When,
+    target: WallMs,
+    state: State,
+    reader: Reader,
+    batch: Vec<u8>,
+    workspace: Workspace,
+}
+
+impl TimeLookup {
+    pub fn new(when: When) -> TimeLookup {
+        TimeLookup {
+            when,
+            target: 0,
+            state: State::Start,
+            reader: Reader::default(),
+            batch: Vec::new(),
+            workspace: Workspace::new(),
+        }
+    }
+
+    /// Takes the result of the open that the last step asked for.
+    pub fn opened(&mut self, partition: &mut Partition, result: Result<FileId, Errno>) {
+        let State::Segment(number) = self.state else { unreachable!("no open was asked for") };
+        self.reader.opened(partition, number, result);
+    }
+
+    /// Goes on; `bytes` answer the last step's read.
+    pub fn step(
+        &mut self,
+        partition: &mut Partition,
+        bytes: Option<&[u8]>,
+    ) -> Step<Option<(Offset, WallMs)>> {
+        let mut bytes = bytes;
+        loop {
+            match self.state {
+                State::Start => {
+                    let Some(first) = self.choose(partition) else { return Step::Ready(None) };
+                    self.state = State::Segment(first);
+                }
+                State::Segment(number) => match self.reader.step(partition, number, bytes.take()) {
+                    Access::Read { file, pos, max } => return Step::Read { file, pos, max },
+                    Access::Open(path) => {
+                        return Step::Open { path, how: OpenHow::default() };
+                    }
+                    Access::Failed { path, errno } => return Step::Failed { path, errno },
+                    Access::Ready(file) => {
+                        self.state = State::Scan(number, file, self.floor(partition, number));
+                    }
+                },
+                State::Scan(number, file, pos) => {
+                    if let Some(step) = self.scan(partition, number, file, pos, bytes.take()) {
+                        return step;
+                    }
+                }
+                State::Batch(number, file, pos, len) => {
+                    let path =
+                        || partition.log_path(partition.segments.get(number).expect("there").base);
+                    match bytes.take() {
+                        Some([]) => return Step::Failed { path: path(), errno: Errno::EIO },
+                        Some(more) => self.batch.extend_from_slice(more),
+                        None => {}
+                    }
+                    if self.batch.len() < len {
+                        let at = pos + self.batch.len() as u64;
+                        let max = u32::try_from(len - self.batch.len()).expect("an i32 at most");
+                        return Step::Read { file, pos: at, max };
+                    }
+                    self.batch.truncate(len);
+                    if let Some(found) = self.search(partition) {
+                        return Step::Ready(found);
+                    }
+                    self.batch.clear();
+                    self.state = State::Scan(number, file, pos + len as u64);
+                }
+            }
+        }
+    }
+
+    /// The first segment that can hold an answer, and the timestamp to look for.
+    fn choose(&mut self, partition: &Partition) -> Option<u32> {
+        match self.when {
+            When::AtOrAfter(target) => {
+                self.target = target;
+                self.next_with(partition, *partition.segments.numbers().start())
+            }
+            When::Max => {
+                let newest =
+                    |n: &u32| partition.segments.get(*n).map(|s| s.index.max_timestamp().0);
+                // Of equal ones the first: max_by_key gives the last, so look from behind.
+                let number = partition.segments.numbers().rev().max_by_key(newest)?;
+                self.target = newest(&number).filter(|time| *time >= 0)?;
+                Some(number)
+            }
+        }
+    }
+
+    fn next_with(&self, partition: &Partition, from: u32) -> Option<u32> {
+        (from..=partition.segments.active_number()).find(|number| {
+            partition
+                .segments
+                .get(*number)
+                .is_some_and(|s| s.index.max_timestamp().0 >= self.target)
+        })
+    }
+
+    /// Nothing before this position can be the answer.
+    fn floor(&self, partition: &Partition, number: u32) -> u64 {
+        let segment = partition.segments.get(number).expect("a lookup's segment is there");
+        let timed = segment.index.time_floor(segment.base, self.target).unwrap_or(segment.base);
+        let from = timed.max(partition.log_start());
+        segment.index.floor(segment.base, from).unwrap_or(0)
+    }
+
+    fn scan(
+        &mut self,
+        partition: &Partition,
+        number: u32,
+        file: FileId,
+        pos: u64,
+        bytes: Option<&[u8]>,
+    ) -> Option<Step<Option<(Offset, WallMs)>>> {
+        let segment = partition.segments.get(number).expect("a lookup's segment is there");
+        let (start, target) = (partition.log_start().get(), self.target);
+        let end = segment.visible.pos;
+        if let Some(damage) = segment.damage.iter().find(|d| (d.pos..d.end_pos).contains(&pos)) {
+            self.state = State::Scan(number, file, damage.end_pos);
+            return None;
+        }
+        if pos >= end {
+            match self.next_with(partition, number + 1) {
+                Some(next) => self.state = State::Segment(next),
+                None => return Some(Step::Ready(None)),
+            }
+            return None;
+        }
+        let Some(bytes) = bytes else {
+            let max = u32::try_from(end - pos).unwrap_or(u32::MAX).min(SCAN_BYTES);
+            return Some(Step::Read { file, pos, max });
+        };
+        let failed = || Step::Failed { path: partition.log_path(segment.base), errno: Errno::EIO };
+        if bytes.is_empty() {
+            return Some(failed());
+        }
+        if bytes.len() < HEADER_LEN {
+            return None; // a short read: once more
+        }
+        let stop = segment.damage.iter().map(|d| d.pos).find(|p| *p > pos).unwrap_or(end).min(end);
+        let wanted = |h: &BatchHeader| h.max_timestamp >= target && h.last_offset() >= start;
+        self.state = match scan_headers(bytes, pos, stop, wanted) {
+            Scanned::Found(pos, header) => State::Batch(number, file, pos, header.total_len()),
+            Scanned::More(at) => State::Scan(number, file, at),
+            Scanned::Bad(_) => return Some(failed()),
+        };
+        None
+    }
+
+    /// The record in the collected batch: `None` to look further, `Some(None)` when it lies past
+    /// what readers may see.
+    fn search(&mut self, partition: &Partition) -> Option<Option<(Offset, WallMs)>> {
+        let header = batch::parse_header(&self.batch).ok()?;
+        let payload = self.batch.get(RECORDS..)?;
+        let mut plain = Vec::new();
+        let codec = header.codec()?;
+        let read = decompress(codec, payload, DECODED_BYTES_MAX, &mut self.workspace, &mut plain);
+        if let Err(error) = read {
+            let (dir, offset) = (partition.dir().display(), header.base_offset);
+            tracing::warn!(%dir, offset, %error, "unreadable batch: time lookup goes on behind it");
+            return None;
+        }
+        let start = partition.log_start().get();
+        let found = records(&plain, &header)
+            .map_while(Result::ok)
+            .find(|record| record.timestamp >= self.target && record.offset >= start)?;
+        let offset = Offset::new(found.offset)?;
+        Some((offset < partition.high_watermark()).then_some((offset, found.timestamp)))
+    }
+}

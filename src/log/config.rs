@@ -1,0 +1,70 @@
+//! What one log is told: segment bounds, flush policy, queue bounds.
+//!
+//! Owns: the resolved values and their defaults (Kafka's where Kafka has one). Never does: parsing.
+//! Left: `policy`. Right: everything in `log`.
+
+use crate::format::index::IndexLimits;
+use crate::policy::FlushPolicy;
+use crate::policy::group::{GroupLimits, SLICES_MAX};
+use crate::policy::roll::RollLimits;
+
+/// Resolved once a topic; bounds were checked where they were typed in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogConfig {
+    pub segment_bytes: u64,
+    pub segment_index_bytes: usize,
+    pub index_interval_bytes: u32,
+    pub segment_ms: i64,
+    pub segment_jitter_ms: i64,
+    pub max_message_bytes: usize,
+    pub flush: FlushPolicy,
+    /// The topic is compacted: segments may end before the next one's base offset.
+    pub compacted: bool,
+    /// One write takes at most this many bytes, or one append.
+    pub group_bytes_max: usize,
+    /// Writes of this partition that may be in flight at once.
+    pub writes_in_flight_max: usize,
+    /// Bytes staged and not settled by the policy: past it appends are refused (backpressure).
+    pub unsettled_bytes_max: u64,
+    /// Batches whose positions are kept in memory, so that tail fetches read nothing to find them.
+    pub tail_batches_max: usize,
+    /// Bytes of sealed indexes kept in memory.
+    pub index_cache_bytes_max: usize,
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        LogConfig {
+            segment_bytes: 1 << 30,
+            segment_index_bytes: 10 << 20,
+            index_interval_bytes: 4096,
+            segment_ms: 7 * 24 * 3600 * 1000,
+            segment_jitter_ms: 0,
+            max_message_bytes: (1 << 20) + 12,
+            flush: FlushPolicy::default(),
+            compacted: false,
+            group_bytes_max: 4 << 20,
+            writes_in_flight_max: 1,
+            unsettled_bytes_max: 32 << 20,
+            tail_batches_max: 1024,
+            index_cache_bytes_max: 4 << 20,
+        }
+    }
+}
+
+impl LogConfig {
+    pub(super) fn index_limits(&self) -> IndexLimits {
+        IndexLimits {
+            interval_bytes: self.index_interval_bytes,
+            index_bytes_max: self.segment_index_bytes,
+        }
+    }
+
+    pub(super) fn group_limits(&self) -> GroupLimits {
+        GroupLimits { bytes_max: self.group_bytes_max, slices_max: SLICES_MAX }
+    }
+
+    pub(super) fn roll_limits(&self, jitter_ms: i64) -> RollLimits {
+        RollLimits { segment_bytes: self.segment_bytes, segment_ms: self.segment_ms, jitter_ms }
+    }
+}

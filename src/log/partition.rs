@@ -1,0 +1,541 @@
+//! The only door to a log: append, plan, completions, acks; lookups go through `locate`, `by_time`.
+//!
+//! Owns: one partition's state machines and the order in which they act. Never does: I/O; parsing.
+//! Left: everything in `log`. Right: `shard`.
+
+use std::path::PathBuf;
+
+use super::appender::{Appender, StagedAppend};
+use super::batches::Batches;
+use super::closing::Closing;
+use super::config::LogConfig;
+use super::flush_queue::{Ack, AckError, FlushQueue, Reach, Stamps, Waiter, Waiting};
+use super::op_sink::{LocalTag, OpSink, Task};
+use super::sealing::Sealer;
+use super::segment::{LogFile, Phase};
+use super::segments::Segments;
+use super::space::Space;
+use super::tail::{Tail, TailBatch};
+use super::watermarks::{Mark, Watermarks};
+use crate::format::batch;
+use crate::io::buffers::Pool;
+use crate::io::{Errno, FileId, Op, Outcome};
+use crate::policy::ack::{Answer, answer};
+use crate::policy::{FlushPolicy, admit};
+use crate::types::{AckLevel, Micros, Offset, WallMs};
+
+/// What an accepted append got.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Staged {
+    pub base_offset: Offset,
+    pub last_offset: Offset,
+}
+
+/// Why an append was not taken; nothing of it was.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("the partition is poisoned by a failed write or flush (D11)")]
+    Poisoned,
+    #[error("no space left on the device")]
+    NoSpace,
+    #[error("the partition is read-only")]
+    ReadOnly,
+    #[error("the partition is closing")]
+    Closing,
+    #[error("too much is staged already")]
+    Backpressure,
+    #[error("a batch of {len} bytes, at most {len_max} are allowed")]
+    TooLarge { len: usize, len_max: usize },
+    #[error("no offsets left")]
+    OffsetsExhausted,
+}
+
+/// What a partition can do now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PartitionState {
+    Open,
+    /// Recovery could not finish: reads only.
+    ReadOnly,
+    /// D12: appends are refused and tried again by themselves.
+    NoSpace,
+    /// D11: this write or flush failed; appends are refused until a restart.
+    Poisoned {
+        path: PathBuf,
+        pos: u64,
+        errno: Errno,
+    },
+}
+
+/// Since the log was opened.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogCounters {
+    pub appends: u64,
+    pub batches: u64,
+    pub records: u64,
+    pub bytes: u64,
+    pub writes: u64,
+    pub flushes: u64,
+    /// Acks released; divided by `flushes`: how many one flush serves.
+    pub acks: u64,
+    pub rolls: u64,
+    pub refused: u64,
+}
+
+/// A policy that is being replaced: the stricter of the two holds until a flush has settled what
+/// the old one left (D1).
+#[derive(Copy, Clone, Debug)]
+pub(super) struct OldPolicy {
+    policy: FlushPolicy,
+    until: Offset,
+}
+
+pub struct Partition {
+    pub(super) dir: PathBuf,
+    pub(super) config: LogConfig,
+    old_policy: Option<OldPolicy>,
+    pub(super) leader_epoch: i32,
+    pub(super) segments: Segments,
+    pub(super) marks: Watermarks,
+    pub(super) tail: Tail,
+    pub(super) appender: Appender,
+    pub(super) waiters: FlushQueue,
+    pub(super) sealer: Sealer,
+    pub(super) space: Space,
+    pub(super) closing: Closing,
+    pub(super) state: PartitionState,
+    pub(super) pool: Pool,
+    pub(super) counters: LogCounters,
+    /// Files to be closed by the next plan.
+    pub(super) closes: Vec<FileId>,
+    /// Ops handed out and not come back.
+    pub(super) in_flight: usize,
+    has_work: bool,
+    pub(super) deadline: Micros,
+}
+
+/// What recovery found, for [`Partition::recovered`].
+pub(super) struct Recovered {
+    pub dir: PathBuf,
+    pub config: LogConfig,
+    pub segments: Segments,
+    pub log_start: Offset,
+    pub leader_epoch: i32,
+    pub read_only: bool,
+    pub pool: Pool,
+}
+
+impl Partition {
+    /// A log whose segments are all on the disk (D8).
+    pub(super) fn recovered(found: Recovered) -> Partition {
+        let active = found.segments.active();
+        let end = active.written;
+        let reach = Reach { end: end.end, bytes: active.bytes_before + end.pos };
+        Partition {
+            sealer: Sealer::new(&found.dir),
+            dir: found.dir,
+            old_policy: None,
+            leader_epoch: found.leader_epoch,
+            marks: Watermarks::durable_at(found.log_start, end.end),
+            tail: Tail::new(found.config.tail_batches_max),
+            appender: Appender::default(),
+            waiters: FlushQueue::new(reach),
+            space: Space::Fine,
+            closing: Closing::No,
+            state: match found.read_only {
+                true => PartitionState::ReadOnly,
+                false => PartitionState::Open,
+            },
+            segments: found.segments,
+            config: found.config,
+            pool: found.pool,
+            counters: LogCounters::default(),
+            closes: Vec::new(),
+            in_flight: 0,
+            has_work: true,
+            deadline: Micros::NEVER,
+        }
+    }
+
+    /// Gives the batches their offsets and places; they leave with the next plan. `level` None is
+    /// answered by the return value, every other level by an [`Ack`].
+    pub fn append(
+        &mut self,
+        mut batches: Batches,
+        level: AckLevel,
+        waiter: Waiter,
+        now: Micros,
+        wall: WallMs,
+    ) -> Result<Staged, Refusal> {
+        let last = self.admit(&batches).inspect_err(|_| self.counters.refused += 1)?;
+        self.roll_if_due(&batches, last, wall);
+        let (number, base) = (self.segments.active_number(), self.marks.staged());
+        let mut at = Mark { end: base, pos: self.segments.active().staged.pos };
+        let start = at.pos;
+        let mut rest = &mut batches.bytes[..];
+        for summary in batches.checked.iter() {
+            let (bytes, behind) = rest.split_at_mut(summary.len as usize);
+            batch::assign(bytes, at.end.get(), self.leader_epoch).expect("a whole header");
+            let last = at.end.checked_add(i64::from(summary.last_offset_delta)).expect("admitted");
+            let segment = self.segments.active_mut();
+            segment.index.on_batch(at.pos, last, summary.max_timestamp);
+            if at.pos == 0 && summary.max_timestamp >= 0 {
+                segment.first_timestamp = Some(summary.max_timestamp);
+            }
+            let (base, pos, len) = (at.end, at.pos, summary.len);
+            self.tail.push(TailBatch { base, last, segment: number, pos, len });
+            at = Mark { end: last.next(), pos: at.pos + u64::from(summary.len) };
+            self.counters.records += u64::from(summary.records);
+            rest = behind;
+        }
+        assert!(rest.is_empty() && at.end == last.next(), "summaries cover the append");
+        self.counters.appends += 1;
+        self.counters.batches += batches.checked.len() as u64;
+        self.counters.bytes += batches.bytes.len() as u64;
+        self.stage(StagedAppend {
+            bytes: batches.bytes,
+            segment: number,
+            pos: start,
+            end: at,
+            index: self.segments.active().index.point(),
+        });
+        self.wait(level, waiter, base, now);
+        Ok(Staged { base_offset: base, last_offset: last })
+    }
+
+    /// The append's last offset, if it may come in.
+    fn admit(&self, batches: &Batches) -> Result<Offset, Refusal> {
+        match &self.state {
+            PartitionState::Poisoned { .. } => return Err(Refusal::Poisoned),
+            PartitionState::ReadOnly => return Err(Refusal::ReadOnly),
+            PartitionState::Open | PartitionState::NoSpace if self.space.refuses() => {
+                return Err(Refusal::NoSpace);
+            }
+            PartitionState::Open | PartitionState::NoSpace => {}
+        }
+        if self.closing != Closing::No {
+            return Err(Refusal::Closing);
+        }
+        let len_max = self.config.max_message_bytes;
+        let long = batches.checked.iter().map(|s| s.len as usize).find(|len| *len > len_max);
+        if let Some(len) = long {
+            return Err(Refusal::TooLarge { len, len_max });
+        }
+        if !self.can_accept(batches.len()) {
+            return Err(Refusal::Backpressure);
+        }
+        let last = self.marks.staged().checked_add(batches.offsets() - 1);
+        last.filter(|last| last.get() < i64::MAX).ok_or(Refusal::OffsetsExhausted)
+    }
+
+    /// Whether an append of this size stays within the bound on unsettled bytes.
+    pub fn can_accept(&self, bytes: usize) -> bool {
+        admit::fits(self.unsettled_bytes(), bytes as u64, self.config.unsettled_bytes_max)
+    }
+
+    /// Bytes staged that the policy has not settled.
+    fn unsettled_bytes(&self) -> u64 {
+        let active = self.segments.active();
+        let staged = active.bytes_before + active.staged.pos;
+        staged.saturating_sub(match self.policy() {
+            policy if policy.promises_durable() => self.waiters.settled().bytes,
+            _ => self.waiters.held_back().unwrap_or_else(|| self.written_bytes()),
+        })
+    }
+
+    fn written_bytes(&self) -> u64 {
+        let written = self.marks.written();
+        let holder = self.segments.get(self.segments.floor(written)).expect("floor is a segment");
+        holder.bytes_before + holder.written.pos
+    }
+
+    fn stage(&mut self, append: StagedAppend) {
+        self.segments.active_mut().staged = append.end;
+        self.marks.stage(append.end.end);
+        self.appender.stage(append);
+        self.has_work = true;
+    }
+
+    /// Queues a waiter for everything staged so far.
+    fn wait(&mut self, level: AckLevel, waiter: Waiter, base: Offset, now: Micros) {
+        let answer = answer(level, self.policy());
+        if answer == Answer::Staged {
+            return;
+        }
+        let active = self.segments.active();
+        let bytes = active.bytes_before + active.staged.pos;
+        self.waiters.push(Waiting {
+            waiter,
+            base,
+            reach: Reach { end: self.marks.staged(), bytes },
+            answer,
+            stamps: Stamps { staged: now, ..Stamps::default() },
+        });
+    }
+
+    /// Asks for everything staged so far to be durable; acked when it is.
+    pub fn flush(&mut self, waiter: Waiter, now: Micros) {
+        self.wait(AckLevel::Durable, waiter, self.marks.staged(), now);
+        match self.state {
+            PartitionState::Poisoned { .. } => self.waiters.fail_all(AckError::Poisoned, now),
+            _ => self.advance(now),
+        }
+        self.has_work = true;
+    }
+
+    /// Replaces the flush policy, flushing first (D1): the ack tells when the new one holds alone.
+    pub fn set_policy(&mut self, policy: FlushPolicy, waiter: Waiter, now: Micros) {
+        if policy != self.config.flush {
+            let strict = self.policy();
+            self.config.flush = policy;
+            self.old_policy = Some(OldPolicy { policy: strict, until: self.marks.staged() });
+        }
+        self.flush(waiter, now);
+    }
+
+    /// Everything but the flush policy, which [`Partition::set_policy`] replaces.
+    pub fn set_config(&mut self, config: LogConfig) {
+        self.config = LogConfig { flush: self.config.flush, ..config };
+    }
+
+    /// The policy in force: while one is replaced, the one that promises more.
+    pub fn policy(&self) -> FlushPolicy {
+        match self.old_policy {
+            Some(old) if old.policy.promises_durable() => old.policy,
+            _ => self.config.flush,
+        }
+    }
+
+    /// Puts what should happen now into `out`. Called once a tick while [`Partition::has_work`],
+    /// and when [`Partition::next_deadline`] has come.
+    pub fn plan(&mut self, now: Micros, wall: WallMs, out: &mut OpSink) {
+        let before = out.len();
+        self.has_work = false;
+        self.deadline = Micros::NEVER;
+        for file in self.closes.drain(..) {
+            out.push(Task::Close, Op::Close { file });
+        }
+        if matches!(self.state, PartitionState::Open | PartitionState::NoSpace) {
+            self.plan_space(now, out);
+            if self.space.lets_work() {
+                self.plan_creates(out);
+                self.plan_writes(now, out);
+                self.plan_flushes(now, out);
+                self.plan_seals(now, out);
+            }
+        }
+        self.plan_close(wall, out);
+        self.in_flight += out.len() - before;
+    }
+
+    fn plan_writes(&mut self, now: Micros, out: &mut OpSink) {
+        let (policy, limits) = (self.policy(), self.config.group_limits());
+        let before = out.len();
+        self.appender.plan_resumes(&self.segments, out);
+        loop {
+            let in_flight = self.appender.in_flight();
+            let unflushed = self.marks.durable() < self.marks.written();
+            let max = self.config.writes_in_flight_max;
+            if !crate::policy::group::may_write(policy, in_flight, max, unflushed) {
+                break;
+            }
+            let end = self.appender.plan_write(policy, &limits, &self.segments, out);
+            let Some(end) = end else { break };
+            self.waiters.on_submitted(end, now);
+        }
+        self.counters.writes += (out.len() - before) as u64;
+    }
+
+    /// Whether a plan has something to do before the next deadline.
+    pub fn has_work(&self) -> bool {
+        self.has_work
+    }
+
+    /// When to plan again although nothing has happened; [`Micros::NEVER`] for not at all.
+    pub fn next_deadline(&self) -> Micros {
+        self.deadline
+    }
+
+    /// Takes the completion of an op of this partition.
+    pub fn on_done(&mut self, tag: LocalTag, op: Op, result: Result<Outcome, Errno>, now: Micros) {
+        assert!(self.in_flight > 0, "a completion without an op");
+        self.in_flight -= 1;
+        self.has_work = true;
+        match Task::of(tag) {
+            Task::Write(id) => self.on_write(id, op, result, now),
+            Task::Flush(id) => self.on_flushed(id, result, now),
+            Task::Create(id) => self.on_created(id, result, now),
+            Task::Name(id) => self.on_named(id, result, now),
+            Task::Seal => self.on_sealed(result, now),
+            Task::Space => self.on_undone(result, now),
+            Task::Close => self.on_closed(op, result),
+        }
+        if !matches!(self.state, PartitionState::Poisoned { .. }) {
+            self.advance(now);
+        }
+    }
+
+    fn on_write(&mut self, id: u32, op: Op, result: Result<Outcome, Errno>, now: Micros) {
+        match self.appender.on_write(id, op, result) {
+            Ok(()) => {}
+            Err(failed) if failed.errno.is_no_space() => self.begin_undo(failed.errno),
+            Err(failed) => self.poison(failed.segment, failed.pos, failed.errno, now),
+        }
+    }
+
+    /// Moves the watermarks to what has finished, and releases who waited for it.
+    pub(super) fn advance(&mut self, now: Micros) {
+        while let Some(finished) = self.appender.next_finished() {
+            let segment = self.segments.get_mut(finished.segment).expect("in flight, so live");
+            segment.on_written(finished.end, finished.index, now);
+            self.marks.advance_written(finished.end.end);
+            self.space_found();
+        }
+        self.waiters.on_written(self.marks.written(), now);
+        let settled = self.segments.settled(self.waiters.settled());
+        self.marks.advance_durable(settled.end);
+        self.waiters.on_durable(settled, now);
+        self.waiters.release_bounded(self.policy(), now);
+        if self.old_policy.is_some_and(|old| self.marks.durable() >= old.until) {
+            self.old_policy = None;
+        }
+        let durable_only = self.shows_durable_only();
+        self.segments.show(durable_only);
+        self.marks.show(durable_only);
+    }
+
+    /// Nothing readable may vanish under the policy's own promise (R29).
+    fn shows_durable_only(&self) -> bool {
+        self.config.flush.promises_durable() || self.policy().promises_durable()
+    }
+
+    /// Moves what is ready into `out`: of one level in offset order.
+    pub fn drain_acks(&mut self, out: &mut Vec<Ack>) {
+        self.waiters.drain(out);
+    }
+
+    pub fn has_acks(&self) -> bool {
+        self.waiters.has_ready()
+    }
+
+    /// D11: a write or flush failed, and nobody knows what of it is on the disk.
+    pub(super) fn poison(&mut self, segment: u32, pos: u64, errno: Errno, now: Micros) {
+        if matches!(self.state, PartitionState::Poisoned { .. }) {
+            return;
+        }
+        let base = self.segments.get(segment).map_or(Offset::ZERO, |segment| segment.base);
+        let path = self.log_path(base);
+        tracing::error!(path = %path.display(), pos, %errno, "partition poisoned: no more appends");
+        self.state = PartitionState::Poisoned { path, pos, errno };
+        self.appender.abandon();
+        self.marks.unstage();
+        self.waiters.fail_all(AckError::Poisoned, now);
+    }
+
+    pub(super) fn is_altering(&self) -> bool {
+        self.old_policy.is_some()
+    }
+
+    pub(super) fn is_poisoned(&self) -> bool {
+        matches!(self.state, PartitionState::Poisoned { .. })
+    }
+
+    pub(super) fn wake(&mut self) {
+        self.has_work = true;
+    }
+
+    pub(super) fn before(&mut self, deadline: Micros) {
+        self.deadline = self.deadline.min(deadline);
+    }
+
+    pub fn log_start(&self) -> Offset {
+        self.marks.start
+    }
+
+    /// Moves the log's start up, at most to the high watermark. Segments stay for retention.
+    pub fn advance_log_start(&mut self, to: Offset) {
+        self.marks.advance_start(to);
+    }
+
+    /// Readers see everything before it.
+    pub fn high_watermark(&self) -> Offset {
+        self.marks.high()
+    }
+
+    pub fn staged_end(&self) -> Offset {
+        self.marks.staged()
+    }
+
+    pub fn written_end(&self) -> Offset {
+        self.marks.written()
+    }
+
+    pub fn durable_end(&self) -> Offset {
+        self.marks.durable()
+    }
+
+    pub fn leader_epoch(&self) -> i32 {
+        self.leader_epoch
+    }
+
+    /// Everything before it is on the disk, sealed segments with all that belongs to them (D7).
+    pub fn recovery_point(&self) -> Offset {
+        let open = self.segments.live().next().expect("the active segment is live");
+        match open.phase {
+            Phase::Active => self.marks.durable(),
+            _ => self
+                .marks
+                .durable()
+                .min(Offset::new(open.staged.end.get() - 1).unwrap_or(open.base)),
+        }
+    }
+
+    /// Bytes that acks promised and the disk does not hold: the distance a weak policy allows.
+    pub fn exposed_bytes(&self) -> u64 {
+        self.waiters.exposed_bytes()
+    }
+
+    pub fn state(&self) -> &PartitionState {
+        &self.state
+    }
+
+    pub fn counters(&self) -> LogCounters {
+        LogCounters { acks: self.waiters.released, ..self.counters }
+    }
+
+    pub fn config(&self) -> &LogConfig {
+        &self.config
+    }
+
+    pub fn dir(&self) -> &std::path::Path {
+        &self.dir
+    }
+
+    /// Bytes of all `.log` files, staged ones included.
+    pub fn size_bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.staged.pos).sum()
+    }
+
+    pub fn segment_count(&self) -> usize {
+        self.segments.len()
+    }
+
+    fn on_closed(&mut self, op: Op, result: Result<Outcome, Errno>) {
+        let Op::Close { file } = op else { unreachable!("a close's op is a close") };
+        if let Err(errno) = result {
+            tracing::warn!(dir = %self.dir.display(), ?file, %errno, "closing a file failed");
+        }
+    }
+
+    pub(super) fn file_of(&self, number: u32) -> Option<FileId> {
+        self.segments.get(number).and_then(|segment| match segment.file {
+            LogFile::Open(file) => Some(file),
+            _ => None,
+        })
+    }
+}
+
+impl std::fmt::Debug for Partition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Partition({}, {:?}, {:?})", self.dir.display(), self.marks, self.state)
+    }
+}

@@ -1,0 +1,170 @@
+//! Segment after segment: when one ends, how the next one's file comes to be, how the old one is
+//! flushed and sealed, while appends go on (R42).
+//!
+//! Owns: creation, naming (D10), flushes of every live segment (D1, D2), sealing in order (D7).
+//! Never does: making an ack wait for anything but the flush and the name it depends on.
+//! Left: `policy::roll`, `policy::flush`. Right: `partition`.
+
+use std::path::PathBuf;
+
+use super::batches::Batches;
+use super::closing::Closing;
+use super::op_sink::{OpSink, Task};
+use super::partition::Partition;
+use super::sealing::SealState;
+use super::segment::{LogFile, Phase, Segment};
+use crate::format::name::{FileKind, file_name};
+use crate::io::op::OpenHow;
+use crate::io::{Errno, Op, Outcome};
+use crate::policy::flush::{FlushDecision, FlushState, decide};
+use crate::policy::roll::{Incoming, roll};
+use crate::types::{Micros, Offset, WallMs};
+
+impl Partition {
+    pub(super) fn log_path(&self, base: Offset) -> PathBuf {
+        self.dir.join(file_name(base.get(), FileKind::Log))
+    }
+
+    /// Ends the active segment if the append does not belong into it.
+    pub(super) fn roll_if_due(&mut self, batches: &Batches, last: Offset, wall: WallMs) {
+        let active = self.segments.active();
+        let incoming = Incoming {
+            bytes: batches.len() as u64,
+            max_timestamp: batches.max_timestamp(),
+            last_offset: last.get(),
+            now: wall,
+        };
+        let limits = self.config.roll_limits(active.jitter_ms);
+        if roll(&active.roll_state(), &limits, &incoming).is_some() {
+            self.start_segment(wall);
+        }
+    }
+
+    fn start_segment(&mut self, wall: WallMs) {
+        let base = self.marks.staged();
+        let active = self.segments.active_mut();
+        assert!(base > active.base, "two segments may not begin at {base}");
+        active.phase = Phase::Rolled;
+        let bytes_before = active.bytes_before + active.staged.pos;
+        self.segments.push(Segment::wanted(base, bytes_before, &self.config, wall));
+        self.counters.rolls += 1;
+        tracing::debug!(dir = %self.dir.display(), %base, "segment rolled");
+    }
+
+    pub(super) fn plan_creates(&mut self, out: &mut OpSink) {
+        let dir = &self.dir;
+        for (number, segment) in self.segments.live_mut() {
+            if segment.file == LogFile::Wanted {
+                let path = dir.join(file_name(segment.base.get(), FileKind::Log));
+                let how =
+                    OpenHow { write: true, create: true, exclusive: true, ..OpenHow::default() };
+                out.push(Task::Create(number), Op::Open { path, how });
+                segment.file = LogFile::Creating;
+            }
+            if segment.open_file().is_some() && !segment.named && !segment.naming {
+                out.push(Task::Name(number), Op::SyncDir { path: dir.clone() });
+                segment.naming = true;
+            }
+        }
+    }
+
+    pub(super) fn on_created(&mut self, id: u32, result: Result<Outcome, Errno>, now: Micros) {
+        let (number, segment) = self.segments.live_by_id(id);
+        match result {
+            Ok(Outcome::File(file)) => segment.file = LogFile::Open(file),
+            Ok(other) => unreachable!("open gave {other:?}"),
+            Err(errno) if errno.is_transient() => segment.file = LogFile::Wanted,
+            Err(errno) if errno.is_no_space() => {
+                segment.file = LogFile::Wanted;
+                self.begin_undo(errno);
+            }
+            Err(errno) => {
+                segment.file = LogFile::Wanted;
+                self.poison(number, 0, errno, now);
+            }
+        }
+    }
+
+    pub(super) fn on_named(&mut self, id: u32, result: Result<Outcome, Errno>, now: Micros) {
+        let (number, segment) = self.segments.live_by_id(id);
+        segment.naming = false;
+        match result {
+            Ok(_) => segment.named = true,
+            Err(errno) => self.poison(number, 0, errno, now),
+        }
+    }
+
+    pub(super) fn plan_flushes(&mut self, now: Micros, out: &mut OpSink) {
+        let policy = self.policy();
+        let wanted = self.waiters.wanted();
+        let closing = self.closing != Closing::No || self.is_altering();
+        let (mut deadline, mut flushes) = (Micros::NEVER, 0);
+        for (number, segment) in self.segments.live_mut() {
+            let Some(file) = segment.open_file() else { continue };
+            let written_out = segment.phase != Phase::Active && segment.written == segment.staged;
+            let state = FlushState {
+                unflushed_bytes: segment.unflushed_bytes(),
+                unflushed_records: segment.written.end.since(segment.flushed.end) as u64,
+                oldest_written: segment.oldest_unflushed.unwrap_or(now),
+                asked: closing || written_out || wanted > Some(segment.flushed.end),
+                in_flight: segment.flushing.is_some(),
+            };
+            match decide(policy, &state, now) {
+                FlushDecision::No => {}
+                FlushDecision::At(time) => deadline = deadline.min(time),
+                FlushDecision::Now => {
+                    segment.flushing = Some(segment.written);
+                    segment.oldest_unflushed = None;
+                    out.push(Task::Flush(number), Op::Fdatasync { file });
+                    flushes += 1;
+                }
+            }
+        }
+        self.counters.flushes += flushes;
+        self.before(deadline);
+    }
+
+    /// A flush settles what was written when it was submitted (D2); a failed one is never tried
+    /// again (D11).
+    pub(super) fn on_flushed(&mut self, id: u32, result: Result<Outcome, Errno>, now: Micros) {
+        let (number, segment) = self.segments.live_by_id(id);
+        let mark = segment.flushing.take().expect("a completion belongs to a flush");
+        match result {
+            Ok(_) => segment.flushed = mark,
+            Err(errno) => self.poison(number, mark.pos, errno, now),
+        }
+    }
+
+    /// Rolled segments are sealed one by one, in order; at a close the active one too.
+    pub(super) fn plan_seals(&mut self, now: Micros, out: &mut OpSink) {
+        match self.sealer.may_start(now) {
+            SealState::Idle => self.start_seal(),
+            SealState::Later(time) => return self.before(time),
+            SealState::Busy => {}
+        }
+        if let SealState::Later(time) = self.sealer.plan(&self.pool, now, out) {
+            self.before(time);
+        }
+    }
+
+    fn start_seal(&mut self) {
+        let closing = self.closing == Closing::Flushing && self.appender.is_idle();
+        let first = self.segments.live_mut().next();
+        let (number, segment) = first.expect("the active segment is live");
+        let due = match segment.phase {
+            Phase::Active => closing && segment.flushed == segment.staged,
+            Phase::Rolled => segment.is_complete(),
+            Phase::Sealed => false,
+        };
+        if due && segment.named {
+            self.sealer.start(number, segment, None);
+        }
+    }
+
+    pub(super) fn on_sealed(&mut self, result: Result<Outcome, Errno>, now: Micros) {
+        let Some(number) = self.sealer.on_done(result, now) else { return };
+        let segment = self.segments.get_mut(number).expect("sealed, so there");
+        segment.phase = Phase::Sealed;
+        self.segments.settle();
+    }
+}
