@@ -1,2 +1,33 @@
-//! The `ringlog-bench` binary.
-fn main() {}
+//! The `ringlog-bench` binary: flags to experiment to exit code (0 done, 1 failed, 2 bad usage).
+
+mod ceiling;
+mod cli;
+mod cold;
+mod device;
+mod env;
+mod histogram;
+mod load;
+mod meter;
+mod quick;
+mod row;
+mod server;
+mod sys;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let result = match cli::Cli::parse().command {
+        cli::Command::Quick(quick) => quick::main(&quick),
+        cli::Command::Serve(serve) => server::serve(serve.cpu, &serve.args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("ringlog-bench: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
