@@ -12,6 +12,10 @@ pub mod protocol;
 
 pub mod log;
 
+pub mod shard;
+
+pub mod server;
+
 pub mod client;
 
 pub mod cli;

@@ -177,12 +177,9 @@ fn trickling_answers_survive_any_number_of_timeouts() {
         });
         let mut connection = Connection::open(&address, &options(transport)).unwrap();
         let ticket = connection.send(&flush(77)).unwrap();
-        let answer = loop {
-            if let Some(answer) = connection.poll(Duration::from_millis(1)).unwrap() {
-                break answer;
-            }
-        };
-        assert_eq!(answer.ticket, ticket);
+        let short = Duration::from_millis(1);
+        let answer = (0..10_000).find_map(|_| connection.poll(short).unwrap());
+        assert_eq!(answer.expect("the bytes came").ticket, ticket);
         assert_eq!(durable(&connection), 77);
     }
 }
@@ -708,5 +705,119 @@ fn dropping_a_connection_with_a_read_in_flight_ends() {
         connection.send(&flush(1)).unwrap();
         assert!(connection.poll(Duration::from_millis(5)).unwrap().is_none());
         drop(connection);
+    }
+}
+
+mod model {
+    //! The machine against a queue: whatever is asked, given up and cut into pieces, each answer
+    //! that somebody waits for comes once, in order, with its own body.
+
+    use std::collections::VecDeque;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use ringlog::client::machine::{Machine, SendError, Ticket};
+    use ringlog::protocol::Message;
+    use ringlog::protocol::api::{Api, RequestHeader, encode_response};
+    use ringlog::protocol::frame::{Scan, scan_request};
+    use ringlog::protocol::offsets::{FlushRequest, FlushResponse};
+    use ringlog::types::{Handle, Offset};
+
+    const IN_FLIGHT_MAX: usize = 5;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Ask,
+        GiveUp(usize),
+        /// Hand over this many of the bytes that the server has answered.
+        Deliver(usize),
+        Take,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            3 => Just(Step::Ask),
+            1 => (0..IN_FLIGHT_MAX).prop_map(Step::GiveUp),
+            4 => (1usize..40).prop_map(Step::Deliver),
+            3 => Just(Step::Take),
+        ]
+    }
+
+    /// Answers every request in the output; the handle comes back as the durable offset.
+    fn serve(machine: &mut Machine, wire: &mut Vec<u8>) {
+        while let Scan::Frame(frame) = scan_request(machine.output(), 1 << 20).unwrap() {
+            let (header, body) = RequestHeader::split(&frame).unwrap();
+            let handle = FlushRequest::parse(body).unwrap().handle;
+            let durable = Offset::new(i64::from(handle.0)).unwrap();
+            let response = FlushResponse { durable };
+            encode_response(Api::Flush, header.correlation, &response, wire).unwrap();
+            let len = frame.wire_len();
+            machine.sent(len);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn answers_are_never_lost_or_mixed_up(steps in vec(step(), 1..200)) {
+            let mut machine = Machine::new(IN_FLIGHT_MAX);
+            let mut due: VecDeque<(Ticket, u32, bool)> = VecDeque::new();
+            let (mut wire, mut asked) = (Vec::new(), 0);
+            let finish = (0..1000).flat_map(|_| [Step::Deliver(40), Step::Take]);
+            for step in steps.into_iter().chain(finish) {
+                match step {
+                    Step::Ask => match machine.request(&FlushRequest { handle: Handle(asked) }) {
+                        Ok(ticket) => {
+                            due.push_back((ticket, asked, true));
+                            asked += 1;
+                        }
+                        Err(error) => {
+                            let full = matches!(error, SendError::Full { .. });
+                            prop_assert!(full, "{}", error);
+                            prop_assert_eq!(machine.in_flight(), IN_FLIGHT_MAX);
+                        }
+                    },
+                    Step::GiveUp(at) => {
+                        if let Some((ticket, _, wanted)) = due.get_mut(at) {
+                            machine.abandon(*ticket);
+                            *wanted = false;
+                        }
+                    }
+                    Step::Deliver(len) => {
+                        serve(&mut machine, &mut wire);
+                        let len = len.min(wire.len());
+                        machine.feed(&wire.drain(..len).collect::<Vec<u8>>());
+                    }
+                    Step::Take => {
+                        let Some(answer) = machine.next_answer().unwrap() else { continue };
+                        while due.front().is_some_and(|(_, _, wanted)| !wanted) {
+                            due.pop_front();
+                        }
+                        let (ticket, number, _) = due.pop_front().unwrap();
+                        prop_assert_eq!(answer.ticket, ticket);
+                        let body = FlushResponse::parse(machine.body()).unwrap();
+                        prop_assert_eq!(body.durable.get(), i64::from(number));
+                    }
+                }
+            }
+            prop_assert!(due.iter().all(|(_, _, wanted)| !wanted), "every answer came");
+            prop_assert_eq!(machine.in_flight(), 0);
+        }
+    }
+
+    /// R85, the client's side: a length makes no room by itself; bytes do, and at most twofold.
+    #[test]
+    fn a_promised_length_makes_no_room() {
+        let mut machine = Machine::new(1);
+        machine.request(&FlushRequest { handle: Handle(1) }).unwrap();
+        machine.feed(&(200u32 << 20).to_be_bytes());
+        assert_eq!(machine.next_answer(), Ok(None));
+        let mut received = 4;
+        while received < 1 << 20 {
+            let room = machine.room_to_receive().len();
+            assert!(room <= received.max(64 << 10) * 2 + (64 << 10), "{room} for {received}");
+            machine.received(room);
+            received += room;
+            assert_eq!(machine.next_answer(), Ok(None));
+        }
     }
 }

@@ -2,13 +2,15 @@
 //!
 //! Owns: transfers, readiness, timers and wake-ups over real descriptors. The engine-independent contract is in `io_suite.rs`.
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
 
 use ringlog::io::blocking::Blocking;
 use ringlog::io::buffers::{Group, Pool};
+use ringlog::io::engine::EngineKind;
 use ringlog::io::op::{IoCounters, OpenHow, Waker};
+use ringlog::io::probe::paths::{self, Path};
+use ringlog::io::probe::{DirFacts, Features};
 use ringlog::io::syscall::{SyscallIo, SyscallOptions};
 use ringlog::io::uring::{UringIo, UringOptions, WritePath};
 use ringlog::io::{Done, Errno, FileId, Io, Op, Outcome, Refused, Tag, Token, Wait};
@@ -91,7 +93,7 @@ impl Rig {
         done.remove(0)
     }
 
-    fn open(&mut self, path: &Path, how: OpenHow) -> FileId {
+    fn open(&mut self, path: &std::path::Path, how: OpenHow) -> FileId {
         match self.one(Op::Open { path: path.to_path_buf(), how }).result {
             Ok(Outcome::File(file)) => file,
             other => panic!("open: {other:?}"),
@@ -132,75 +134,144 @@ fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|i| (i as u8).wrapping_mul(31) ^ (i >> 8) as u8 ^ seed).collect()
 }
 
+/// The same calls on each engine: the same bytes in the files, the same answers.
 #[test]
-fn files_are_written_read_listed_and_removed() {
+fn every_engine_leaves_the_same_bytes() {
+    let mut results = Vec::new();
     for mut rig in rigs() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("a");
-        let data = pattern(3 << 20, 1);
-        let pool = rig.pool.clone();
-        let mut blocking = Blocking::new(&mut rig.io, pool);
-        let file = blocking.open(&path, CREATE).unwrap();
-        blocking.write_at(file, 0, &data).unwrap();
-        blocking.fdatasync(file).unwrap();
-        blocking.sync_dir(dir.path()).unwrap();
-        assert_eq!(blocking.len(file), Ok(data.len() as u64));
-        assert_eq!(std::fs::read(&path).unwrap(), data);
-        let mut back = vec![0; data.len() + 10];
-        assert_eq!(blocking.read_at(file, 0, &mut back), Ok(data.len()));
-        assert_eq!(back[..data.len()], data);
-        blocking.truncate(file, 1000).unwrap();
-        blocking.drop_cache(file).unwrap();
-        assert_eq!(blocking.stat(&path).unwrap().len, 1000);
-        blocking.close(file).unwrap();
-        assert_eq!(blocking.len(file), Err(Errno::EBADF));
-        let renamed = dir.path().join("b");
-        blocking.rename(&path, &renamed).unwrap();
-        blocking.create_dir(&dir.path().join("d")).unwrap();
-        assert_eq!(blocking.create_dir(&dir.path().join("d")), Err(Errno::EEXIST));
-        let names: Vec<(String, bool)> =
-            blocking.list(dir.path()).unwrap().into_iter().map(|e| (e.name, e.is_dir)).collect();
-        assert_eq!(names, [("b".to_string(), false), ("d".to_string(), true)]);
-        blocking.unlink(&renamed).unwrap();
-        blocking.remove_dir(&dir.path().join("d")).unwrap();
-        assert_eq!(blocking.stat(&renamed), Err(Errno::ENOENT));
-        assert!(blocking.foreign.is_empty());
+        let path = dir.path().join("f");
+        let file = rig.open(&path, CREATE);
+        let mut answers = Vec::new();
+        // In flight together, backwards, over disjoint ranges (R66).
+        for index in (0..64u64).rev() {
+            let data = pattern(5000, index as u8);
+            let mut bufs = Group::of(rig.pool.copied(&data[..1]).unwrap());
+            bufs.push(rig.pool.copied(&data[1..]).unwrap());
+            rig.submit(Op::Write { file, pos: index * 5000, bufs }, index);
+        }
+        answers.extend(rig.finish(64).iter().map(|one| bytes_of(&one.result)));
+        rig.one(Op::Fdatasync { file }).result.unwrap();
+        rig.one(Op::Truncate { file, len: 300_001 }).result.unwrap();
+        let into = rig.pool.window(9000).unwrap();
+        let done = rig.one(Op::Read { file, pos: 296_000, max: 9000, into });
+        answers.push(bytes_of(&done.result));
+        rig.close(file);
+        results.push((rig.io.name(), answers, std::fs::read(&path).unwrap()));
+    }
+    for (name, answers, bytes) in &results[1..] {
+        assert!((answers, bytes) == (&results[0].1, &results[0].2), "{name} differs");
     }
 }
 
+/// Direct transfers of an arena's chunks go through registered memory, and no others.
 #[test]
-fn sockets_echo_and_end() {
-    for mut rig in rigs() {
-        let (listener, addr) = rig.listen();
-        let (socket, mut peer) = rig.pair(listener, addr);
-        let into = rig.pool.window(100).unwrap();
-        let room = into.room() as u32;
-        rig.submit(Op::Recv { socket, into }, 1);
-        let mut none = Vec::new();
-        rig.io.reap(Wait::No, &mut none).unwrap();
-        assert!(none.is_empty(), "nothing was sent yet");
-        peer.write_all(b"hello").unwrap();
-        let done = rig.finish(1).remove(0);
-        assert_eq!(bytes_of(&done.result), 5);
-        let Op::Recv { mut into, .. } = done.op else { panic!("another op came back") };
-        assert_eq!(into.bytes(), b"hello");
-        assert_eq!(into.room() as u32, room - 5);
-        let mut bufs = Group::of(into.take(3));
-        bufs.push(into.take(2));
-        assert_eq!(bytes_of(&rig.one(Op::Send { socket, bufs, more: false }).result), 5);
-        let mut echo = [0; 5];
-        peer.read_exact(&mut echo).unwrap();
-        assert_eq!(&echo, b"hello");
-        peer.write_all(b"bye").unwrap();
-        drop(peer);
-        let done = rig.one(Op::Recv { socket, into });
-        assert_eq!(bytes_of(&done.result), 3);
-        let Op::Recv { into, .. } = done.op else { panic!("another op came back") };
-        let done = rig.one(Op::Recv { socket, into });
-        assert_eq!(bytes_of(&done.result), 0, "the peer closed");
-        rig.close(socket);
-        rig.close(listener);
+fn registered_memory_carries_the_same_bytes() {
+    const LEN: usize = 128 << 10;
+    let Ok(mut io) = UringIo::new(UringOptions::default()) else {
+        return println!("skipped: no ring");
+    };
+    let pool = Pool::with_arena(16 << 20, 2 << 20);
+    if let Err(line) = io.register_arena(&pool.arena().unwrap()) {
+        return println!("skipped: {line}");
     }
+    // Beside the crate, on a disk: not every file system in memory has direct I/O.
+    let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    if !DirFacts::probe(dir.path()).unwrap().direct.works {
+        return println!("skipped: no direct I/O here");
+    }
+    for (direct, fixed) in [(true, 3), (false, 0)] {
+        let path = dir.path().join(format!("direct-{direct}"));
+        let data = pattern(LEN, 9);
+        let before = io.fixed_transfers();
+        let mut blocking = Blocking::new(&mut io, pool.clone());
+        let file = blocking.open(&path, OpenHow { direct, ..CREATE }).unwrap();
+        blocking.write_at(file, 0, &data).unwrap();
+        blocking.write_at(file, LEN as u64, &data).unwrap();
+        let mut back = vec![0; LEN];
+        assert_eq!(blocking.read_at(file, LEN as u64, &mut back), Ok(LEN));
+        blocking.close(file).unwrap();
+        assert!(back == data && std::fs::read(&path).unwrap() == [&data[..], &data].concat());
+        assert_eq!(io.fixed_transfers() - before, fixed, "direct: {direct}");
+    }
+}
+
+/// What the probe says about each op is what the engines' counters show.
+#[test]
+fn ops_take_the_paths_that_the_probe_names() {
+    let features = Features::probe();
+    let dir = tempfile::tempdir().unwrap();
+    let facts = DirFacts::probe(dir.path()).unwrap();
+    let mut engines = vec![EngineKind::Syscall];
+    if features.has_uring() {
+        engines.push(EngineKind::Uring);
+    }
+    for engine in engines {
+        let table = paths::table(engine, &features, &facts);
+        let mut rig = match engine {
+            EngineKind::Syscall => rigs().remove(0),
+            _ => {
+                let write_path = facts.write_path();
+                let options = UringOptions { write_path, ..UringOptions::default() };
+                Rig { io: Boxed(Box::new(UringIo::new(options).unwrap())), pool: Pool::new(4096) }
+            }
+        };
+        let seen = seen_paths(&mut rig, dir.path());
+        for (operation, seen) in seen {
+            let row = table.iter().find(|row| row.operation.starts_with(operation));
+            let row = row.unwrap_or_else(|| panic!("{operation} is not in the table"));
+            let told = match row.path {
+                Path::RingInline | Path::Epoll | Path::Timer => Seen::Neither,
+                Path::Direct => Seen::Call,
+                Path::RingWorker | Path::Pool => Seen::Punt,
+            };
+            assert_eq!(seen, told, "{operation} on {engine}: {}", row.why);
+        }
+    }
+}
+
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Seen {
+    Call,
+    Punt,
+    Neither,
+}
+
+/// Runs one op of each kind and looks at what was counted.
+fn seen_paths(rig: &mut Rig, dir: &std::path::Path) -> Vec<(&'static str, Seen)> {
+    let path = dir.join("seen");
+    let mut seen = Vec::new();
+    let mut run = |rig: &mut Rig, name, op| {
+        let before = rig.io.counters();
+        let done = rig.one(op);
+        let after = rig.io.counters();
+        let kind = match (after.calls - before.calls, after.punted - before.punted) {
+            (0, 0) => Seen::Neither,
+            (_, 0) => Seen::Call,
+            (0, _) => Seen::Punt,
+            both => panic!("{name}: {both:?} calls and punts"),
+        };
+        seen.push((name, kind));
+        done.result.unwrap_or_else(|errno| panic!("{name}: {errno:?}"))
+    };
+    let open = Op::Open { path: path.clone(), how: CREATE };
+    let Outcome::File(file) = run(rig, "open, creating", open) else { panic!("no file") };
+    let bufs = Group::of(rig.pool.copied(b"some bytes").unwrap());
+    run(rig, "write, buffered", Op::Write { file, pos: 0, bufs });
+    let into = rig.pool.window(10).unwrap();
+    run(rig, "read", Op::Read { file, pos: 0, max: 10, into });
+    run(rig, "flush", Op::Fdatasync { file });
+    run(rig, "start write-back", Op::SyncRange { file, pos: 0, len: 10 });
+    run(rig, "drop cache", Op::DropCache { file });
+    run(rig, "truncate", Op::Truncate { file, len: 3 });
+    run(rig, "close, file", Op::Close { file });
+    run(rig, "stat", Op::Stat { path: path.clone() });
+    run(rig, "sync directory", Op::SyncDir { path: dir.to_path_buf() });
+    let to = dir.join("moved");
+    run(rig, "rename", Op::Rename { from: path, to: to.clone() });
+    run(rig, "open, existing", Op::Open { path: to, how: OpenHow::default() });
+    run(rig, "timeout", Op::Timeout { at: Micros(0) });
+    seen
 }
 
 #[test]
@@ -257,12 +328,20 @@ fn timers_cancels_and_wakes() {
         assert!(done[1].result.is_ok());
         rig.submit(Op::Cancel { token: late }, 4);
         assert_eq!(rig.finish(1)[0].result.as_ref().unwrap_err(), &Errno::ENOENT);
-        let waker = rig.io.waker();
-        let other = std::thread::spawn(move || waker.wake());
         let mut none = Vec::new();
-        rig.io.reap(Wait::Forever, &mut none).unwrap();
-        other.join().unwrap();
-        assert!(none.is_empty());
+        for wait in [Wait::Forever, Wait::Until(Micros::NEVER)] {
+            let waker = rig.io.waker();
+            let other = std::thread::spawn(move || {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                waker.wake();
+            });
+            let before = rig.io.counters().enters;
+            rig.io.reap(wait, &mut none).unwrap();
+            other.join().unwrap();
+            assert!(none.is_empty());
+            let entered = rig.io.counters().enters - before;
+            assert!(entered < 10, "{wait:?}: {entered} turns instead of a sleep");
+        }
         let at = rig.io.now().plus(Micros(1500));
         rig.io.reap(Wait::Until(at), &mut none).unwrap();
         assert_eq!(rig.io.in_flight(), 0);

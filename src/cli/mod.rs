@@ -17,6 +17,7 @@ mod output;
 mod partitions;
 mod produce;
 mod render;
+mod serve;
 mod stats;
 mod topic;
 mod when;
@@ -35,18 +36,19 @@ pub struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Make, list, describe, alter and delete topics.
+    Serve(serve::Serve),
+    /// Make, list, describe, alter and delete topics
     Topic(topic::Topic),
-    /// Send the lines of a file or of standard input.
+    /// Send the lines of a file or of standard input
     Produce(produce::Produce),
-    /// Print records, up to the log's end or for ever.
+    /// Print records, up to the log's end or for ever
     Consume(consume::Consume),
-    /// Find the offset of a time, or of an end of the log.
+    /// Find the offset of a time, or of an end of the log
     Offsets(offsets::Offsets),
-    /// The server's counters, and its latencies stage by stage.
-    Stats(stats::Stats),
-    /// Print what is in a log's files, as kafka-dump-log prints it.
+    /// Print what is in a log's files, as kafka-dump-log does
     Dump(dump::Dump),
+    /// The server's counters, and its latencies stage by stage
+    Stats(stats::Stats),
 }
 
 /// Why a command failed: what, where, and what to do, in one text for people.
@@ -64,12 +66,13 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     log_to_stderr();
     let done = match cli.command {
+        Command::Serve(serve) => serve.run(),
         Command::Topic(args) => topic::run(&args),
         Command::Produce(args) => produce::run(&args),
         Command::Consume(args) => consume::run(&args),
         Command::Offsets(args) => offsets::run(&args),
-        Command::Stats(args) => stats::run(&args),
         Command::Dump(args) => dump::run(&args),
+        Command::Stats(args) => stats::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

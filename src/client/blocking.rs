@@ -51,7 +51,7 @@ impl Blocking {
                     moved = Instant::now();
                 }
                 Err(error) if would_block(&error) => {
-                    if let Received::Bytes(_) = self.receive_now(machine)? {
+                    while let Received::Bytes(_) = self.receive_now(machine)? {
                         moved = Instant::now();
                     }
                     if moved.elapsed() >= patience {

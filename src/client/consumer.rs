@@ -18,7 +18,7 @@ use crate::protocol::fetch::{FetchPart, FetchRequest, FetchResponse, Isolation, 
 use crate::protocol::offsets::special;
 use crate::types::Handle;
 
-/// Fetches answered NOT_OWNER or STALE_HANDLE, or lost with their connection, before it is an error.
+/// Fetches answered NOT_OWNER or STALE_HANDLE, or lost with their connection, before an error.
 const REOPENS_MAX: u32 = 3;
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

@@ -19,11 +19,13 @@ pub const CLASS_BYTES: [usize; 4] = [4 << 10, 16 << 10, 128 << 10, 1 << 20];
 /// Alignment of every chunk: direct I/O wants a block, and 4 KiB satisfies every device.
 pub const CHUNK_ALIGN: usize = 4096;
 
-/// One zero-initialised allocation. Its bytes are reached only through the disjoint ranges of
-/// [`Window`] and [`Slice`].
+/// One zero-initialised allocation, or a part of an arena. Its bytes are reached only through the
+/// disjoint ranges of [`Window`] and [`Slice`].
 struct Memory {
     ptr: NonNull<u8>,
     len: usize,
+    /// The arena this is a part of, which owns the bytes then.
+    arena: Option<Rc<Memory>>,
 }
 
 impl Memory {
@@ -37,14 +39,46 @@ impl Memory {
         // SAFETY: `len` > 0 was asserted above, so the layout is not zero-sized.
         let raw = unsafe { std::alloc::alloc_zeroed(layout) };
         let Some(ptr) = NonNull::new(raw) else { std::alloc::handle_alloc_error(layout) };
-        Memory { ptr, len }
+        Memory { ptr, len, arena: None }
+    }
+
+    /// `len` bytes of an arena at `at`; the carver gives each range away once.
+    fn part(arena: &Rc<Memory>, at: usize, len: usize) -> Memory {
+        assert!(at + len <= arena.len, "a part past the arena's end");
+        // SAFETY: `at` was checked above to lie inside the arena's allocation.
+        let ptr = unsafe { arena.ptr.add(at) };
+        Memory { ptr, len, arena: Some(Rc::clone(arena)) }
+    }
+}
+
+/// Memory that an engine may register with the kernel once, instead of having its pages looked up
+/// for each direct transfer. Holding it keeps the memory.
+#[derive(Clone)]
+pub struct Arena(Rc<Memory>);
+
+impl Arena {
+    pub(super) fn as_ptr(&self) -> *mut u8 {
+        self.0.ptr.as_ptr()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len
+    }
+
+    pub(super) fn contains(&self, bytes: &[u8]) -> bool {
+        let from = self.as_ptr() as usize;
+        let at = bytes.as_ptr() as usize;
+        at >= from && at + bytes.len() <= from + self.len()
     }
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: `ptr` came from `alloc_zeroed` with this same layout in `Memory::new`, and
-        // `Memory` is not Clone, so it is freed once.
+        if self.arena.is_some() {
+            return;
+        }
+        // SAFETY: it is not a part, so `ptr` came from `alloc_zeroed` with this same layout in
+        // `Memory::new`, and `Memory` is not Clone, so it is freed once.
         unsafe { std::alloc::dealloc(self.ptr.as_ptr(), Self::layout(self.len)) }
     }
 }
@@ -60,6 +94,7 @@ struct PoolInner {
     /// Bytes of chunks that some window or slice still holds.
     in_use: Cell<usize>,
     bytes_max: usize,
+    arena: Option<Arena>,
 }
 
 /// A shard's chunks, bounded: past `bytes_max` in use no window is given and the caller stops
@@ -69,23 +104,71 @@ pub struct Pool(Rc<PoolInner>);
 
 impl Pool {
     pub fn new(bytes_max: usize) -> Pool {
-        Pool(Rc::new(PoolInner { free: RefCell::default(), in_use: Cell::new(0), bytes_max }))
+        let (free, in_use) = (RefCell::default(), Cell::new(0));
+        Pool(Rc::new(PoolInner { free, in_use, bytes_max, arena: None }))
+    }
+
+    /// A pool whose first large chunks are parts of one arena of about `arena_bytes`: half of it
+    /// in the largest chunks, the rest in the next smaller ones.
+    pub fn with_arena(bytes_max: usize, arena_bytes: usize) -> Pool {
+        let [.., small, large] = CLASS_BYTES;
+        let memory = Rc::new(Memory::new(arena_bytes.next_multiple_of(large)));
+        let arena = Some(Arena(Rc::clone(&memory)));
+        let (free, in_use) = (RefCell::default(), Cell::new(0));
+        let pool = Pool(Rc::new(PoolInner { free, in_use, bytes_max, arena }));
+        let mut at = 0;
+        while at < memory.len {
+            let len = if at < memory.len / 2 { large } else { small };
+            let class = CLASS_BYTES.iter().position(|size| *size == len);
+            let home = Rc::downgrade(&pool.0);
+            let chunk = Chunk { memory: Memory::part(&memory, at, len), class, home };
+            pool.0.free.borrow_mut()[class.expect("a class")].push(Rc::new(chunk));
+            at += len;
+        }
+        pool
+    }
+
+    /// What [`Pool::with_arena`] made, for an engine to register.
+    pub fn arena(&self) -> Option<Arena> {
+        self.0.arena.clone()
     }
 
     /// A fresh window with at least `capacity` bytes of room, or `None` at the pool's bound.
     pub fn window(&self, capacity: usize) -> Option<Window> {
-        let class = CLASS_BYTES.iter().position(|&size| size >= capacity);
-        let len = class.map_or(capacity.next_multiple_of(CHUNK_ALIGN), |c| CLASS_BYTES[c]);
+        let (class, len) = Self::fit(capacity);
         if self.0.in_use.get().saturating_add(len) > self.0.bytes_max {
             return None;
         }
+        Some(self.chunk(class, len))
+    }
+
+    /// A window even past the pool's bound: for replies and lookups, which must be done before
+    /// memory can come back. The caller bounds them.
+    pub fn window_past_bound(&self, capacity: usize) -> Window {
+        let (class, len) = Self::fit(capacity);
+        self.chunk(class, len)
+    }
+
+    /// A slice holding a copy of `bytes`, as `window_past_bound`.
+    pub fn copied_past_bound(&self, bytes: &[u8]) -> Slice {
+        let mut window = self.window_past_bound(bytes.len().max(1));
+        window.extend_from_slice(bytes);
+        window.take(bytes.len())
+    }
+
+    fn fit(capacity: usize) -> (Option<usize>, usize) {
+        let class = CLASS_BYTES.iter().position(|&size| size >= capacity);
+        (class, class.map_or(capacity.next_multiple_of(CHUNK_ALIGN), |c| CLASS_BYTES[c]))
+    }
+
+    fn chunk(&self, class: Option<usize>, len: usize) -> Window {
         self.0.in_use.set(self.0.in_use.get() + len);
         let pooled = class.and_then(|c| self.0.free.borrow_mut()[c].pop());
         let chunk = pooled.unwrap_or_else(|| {
             Rc::new(Chunk { memory: Memory::new(len), class, home: Rc::downgrade(&self.0) })
         });
         debug_assert_eq!(Rc::strong_count(&chunk), 1, "a pooled chunk has no other owner");
-        Some(Window { chunk: Hold(Some(chunk)), start: 0, filled: 0, end: len })
+        Window { chunk: Hold(Some(chunk)), start: 0, filled: 0, end: len }
     }
 
     /// A slice holding a copy of `bytes`; `None` at the bound. For small replies and tests.
@@ -378,6 +461,26 @@ mod tests {
         assert_eq!(pool.in_use(), 0);
         let again = pool.window(100).unwrap();
         assert_eq!(again.room(), CLASS_BYTES[0]);
+    }
+
+    #[test]
+    fn parts_of_an_arena_are_disjoint_and_outlive_their_pool() {
+        let large = CLASS_BYTES[3];
+        let pool = Pool::with_arena(64 << 20, 4 * large);
+        let arena = pool.arena().unwrap();
+        let mut windows = Vec::new();
+        for (index, size) in [large, large, large, CLASS_BYTES[2]].into_iter().enumerate() {
+            let mut window = pool.window(size).unwrap();
+            window.spare_mut().fill(index as u8);
+            window.grow(size);
+            windows.push(window);
+        }
+        let inside: Vec<bool> = windows.iter().map(|w| arena.contains(w.bytes())).collect();
+        assert_eq!(inside, [true, true, false, true], "half of it is in large chunks");
+        drop((pool, arena));
+        for (index, window) in windows.iter().enumerate() {
+            assert!(window.bytes().iter().all(|byte| *byte == index as u8), "window {index}");
+        }
     }
 
     #[test]

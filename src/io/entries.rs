@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use io_uring::{opcode, squeue, types};
 
-use super::buffers::Group;
+use super::buffers::{Arena, Group};
 use super::op::{Errno, FileId, Op, OpenHow, Stat};
 use super::sys;
 
@@ -102,6 +102,32 @@ pub fn prepare(op: &Op, vectors: &mut Vec<Vector>) -> Result<Parts, Errno> {
         Op::SyncDir { path } => Parts::Dir(sys::open_dir(path)?),
         _ => Parts::None,
     })
+}
+
+/// The index of the one registered buffer.
+const ARENA: u16 = 0;
+
+/// A direct transfer between a file and memory that is registered, as an entry that says so;
+/// `None` for every other op.
+pub fn on_arena(op: &mut Op, target: Target, arena: &Arena) -> Option<squeue::Entry> {
+    match op {
+        Op::Read { pos, max, into, .. } => {
+            let room = into.spare_mut();
+            let (at, len) = (room.as_mut_ptr(), len_of(room.len()).min(*max));
+            arena.contains(room).then(|| {
+                on!(target, |fd| opcode::ReadFixed::new(fd, at, len, ARENA).offset(*pos).build())
+            })
+        }
+        Op::Write { pos, bufs, .. } => {
+            let mut slices = bufs.remaining();
+            let (only, more) = (slices.next()?, slices.next());
+            let (at, len) = (only.as_ptr(), len_of(only.len()));
+            (more.is_none() && arena.contains(only)).then(|| {
+                on!(target, |fd| opcode::WriteFixed::new(fd, at, len, ARENA).offset(*pos).build())
+            })
+        }
+        _ => None,
+    }
 }
 
 /// Entries of ops on one open file.

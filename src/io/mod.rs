@@ -13,18 +13,26 @@
 //! - Two ops of one `reap` may have run in either order: whoever needs order waits (D2).
 #![allow(unsafe_code)]
 
+pub mod affinity;
 pub mod blocking;
 pub mod buffers;
 mod calls;
+#[cfg(test)]
+mod confined;
+pub mod cpu;
+pub mod engine;
 mod entries;
 mod epoll;
 mod files;
 mod inflight;
 pub mod kernel;
+pub mod lock;
 pub mod op;
 mod pool;
+pub mod probe;
 mod ring;
 pub mod setup;
+pub mod signal;
 pub mod sim;
 mod sys;
 pub mod syscall;

@@ -24,6 +24,7 @@ const ENTER_EXT_ARG: u32 = 1 << 3;
 const ENTER_REGISTERED_RING: u32 = 1 << 4;
 const ENTER_NO_IOWAIT: u32 = 1 << 7;
 const REGISTER_RING_FDS: libc::c_uint = 20;
+const UNREGISTER_RING_FDS: libc::c_uint = 21;
 
 /// `struct io_uring_getevents_arg`.
 #[repr(C)]
@@ -78,7 +79,8 @@ impl Ring {
         // A kernel without the probe has no opcode to offer; each op then takes its direct path.
         let _ = uring.submitter().register_probe(&mut probe);
         // Older kernels keep their own worker limits.
-        let _ = uring.submitter().register_iowq_max_workers(&mut iowq_max.clone());
+        let mut workers = iowq_max;
+        let _ = uring.submitter().register_iowq_max_workers(&mut workers);
         let fixed_files = match kernel::running() >= FIXED_FILES_SINCE {
             true => fixed_table(&uring, files_max),
             false => 0,
@@ -107,8 +109,21 @@ impl Ring {
         self.probe.is_supported(opcode)
     }
 
+    pub fn sq_entries(&self) -> u32 {
+        self.uring.params().sq_entries()
+    }
+
     pub fn cq_entries(&self) -> u32 {
         self.uring.params().cq_entries()
+    }
+
+    pub fn fixed_files(&self) -> u32 {
+        self.fixed_files
+    }
+
+    /// Enters name the ring by its registered index.
+    pub fn is_registered(&self) -> bool {
+        self.enter_flags & ENTER_REGISTERED_RING != 0
     }
 
     /// Puts a file into the fixed table. False when it has no place there.
@@ -120,6 +135,27 @@ impl Ring {
     pub fn unfix_file(&self, slot: u32) {
         let removed = self.uring.submitter().register_files_update(slot, &[-1]);
         assert!(removed.is_ok(), "slot {slot} of the fixed table cannot be emptied: {removed:?}");
+    }
+
+    /// Empties the whole table now: with the ring's own end, which the kernel does later, a
+    /// listener's port would stay taken for a while.
+    pub fn unfix_all(&mut self) {
+        if self.fixed_files > 0 {
+            self.fixed_files = 0;
+            // The ring's end does it otherwise.
+            let _ = self.uring.submitter().unregister_files();
+        }
+    }
+
+    /// Registers one range of memory, as buffer 0.
+    ///
+    /// # Safety
+    /// The memory stays until the ring is dropped.
+    pub unsafe fn register_buffer(&self, at: *mut u8, len: usize) -> Result<(), Errno> {
+        let range = libc::iovec { iov_base: at.cast(), iov_len: len };
+        // SAFETY: passed on to the caller.
+        let registered = unsafe { self.uring.submitter().register_buffers(&[range]) };
+        registered.map_err(|error| super::sys::errno_of(&error))
     }
 
     /// Queues an entry; false when the submission queue is full.
@@ -192,14 +228,44 @@ fn fixed_table(uring: &IoUring, files_max: u32) -> u32 {
     }
 }
 
-/// Spares the descriptor look-up of each enter. `None` where the kernel has no such table.
+/// Spares the descriptor look-up of each enter. `None` where the kernel has no such table, or this
+/// thread's is full.
 fn register_ring_fd(fd: RawFd) -> Option<i32> {
     let mut update = RsrcUpdate { offset: u32::MAX, resv: 0, data: fd as u64 };
-    // SAFETY: `update` is a local of the layout REGISTER_RING_FDS reads and writes, and 1 is its
-    // count.
-    let registered = unsafe {
-        let at: *mut RsrcUpdate = &mut update;
-        libc::syscall(libc::SYS_io_uring_register, fd, REGISTER_RING_FDS, at, 1)
+    update_ring_fds(fd, REGISTER_RING_FDS, &mut update).then_some(update.offset as i32)
+}
+
+fn update_ring_fds(fd: RawFd, action: libc::c_uint, update: &mut RsrcUpdate) -> bool {
+    // SAFETY: `update` is borrowed for the call and of the layout that both actions read and
+    // write, and 1 is its count.
+    let updated = unsafe {
+        let at: *mut RsrcUpdate = update;
+        libc::syscall(libc::SYS_io_uring_register, fd, action, at, 1)
     };
-    (registered == 1).then_some(update.offset as i32)
+    updated == 1
+}
+
+impl Drop for Ring {
+    /// A registered descriptor keeps its ring alive until the thread ends.
+    fn drop(&mut self) {
+        if self.is_registered() {
+            let mut update = RsrcUpdate { offset: self.enter_fd as u32, resv: 0, data: 0 };
+            update_ring_fds(self.uring.as_raw_fd(), UNREGISTER_RING_FDS, &mut update);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dropped_ring_leaves_its_place_in_the_threads_table() {
+        // The kernel's table has 16 places for each thread.
+        let registered: Vec<bool> = (0..40)
+            .filter_map(|_| Ring::new(setup::ENTRIES_MIN, 0, [0, 0]).ok())
+            .map(|ring| ring.is_registered())
+            .collect();
+        assert!(registered.windows(2).all(|pair| pair[0] == pair[1]), "{registered:?}");
+    }
 }

@@ -176,6 +176,17 @@ fn memlock_text(limit: Option<u64>, need: u64) -> String {
     )
 }
 
+/// Registering `bytes` of buffers failed; the ring works without.
+pub fn buffers_text(bytes: usize, errno: Errno) -> String {
+    let limit = kernel::memlock().soft;
+    let limit = limit.map_or("unlimited".to_string(), |bytes| format!("{} KiB", bytes >> 10));
+    format!(
+        "buffers are not registered with the kernel, so direct I/O costs more CPU: {} KiB of \
+         locked memory refused ({errno}); the limit is {limit}",
+        bytes >> 10
+    )
+}
+
 /// Memory the kernel charges for a ring of `entries`.
 pub fn ring_bytes(entries: u32) -> u64 {
     let (sqe, cqe, page) = (64, 16, 4096);

@@ -99,6 +99,18 @@ impl World {
         configure(&mut self.0.borrow_mut().faults);
     }
 
+    /// Write-back by the kernel itself fails now: the file's dirty pages are lost and count as
+    /// clean. Descriptors that are open hear of it at their next flush, once; one that is opened
+    /// later never does (D11: a dirty descriptor is not closed).
+    ///
+    /// # Panics
+    /// When there is no such file.
+    pub fn fail_writeback(&self, path: impl AsRef<Path>) {
+        let mut machine = self.0.borrow_mut();
+        let inode = machine.tree.lookup(path.as_ref()).expect("a file to fail");
+        machine.fail_writeback(inode);
+    }
+
     /// What a reader sees now.
     pub fn read_file(&self, path: impl AsRef<Path>) -> Option<Vec<u8>> {
         let machine = self.0.borrow();

@@ -311,6 +311,13 @@ pub fn now() -> Micros {
     Micros(time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1000)
 }
 
+/// How long to sleep until `at`: an hour at most, after which the sleeper looks again. Kernels add
+/// a timeout to their clock, and not all of them watch for the sum's end.
+pub fn until(at: Micros, now: Micros) -> std::time::Duration {
+    const SLEEP_MAX: Micros = Micros(3_600_000_000);
+    std::time::Duration::from_micros(at.since(now).min(SLEEP_MAX).0)
+}
+
 /// The wall clock; before 1970 counts as 1970.
 pub fn wall_ms() -> WallMs {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);

@@ -260,7 +260,7 @@ impl SyscallIo {
             return Ok(true);
         }
         let until = [deadline, self.timers.next()].into_iter().flatten().min();
-        let timeout = until.map(|at| Duration::from_micros(at.since(sys::now()).0));
+        let timeout = until.map(|at| sys::until(at, sys::now()));
         let polled = self.poll(timeout);
         let woken = self.wake.awake();
         polled.map(|by_event| by_event || woken)

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use io_uring::{opcode, squeue, types};
 
+use super::buffers::Arena;
 use super::calls::{Answer, Call};
 use super::entries::{self, Parts, Target, Vector};
 use super::files::{Files, Kind};
@@ -26,7 +27,7 @@ use super::op::{
     Done, Errno, FileId, Io, IoCounters, Op, Outcome, Refused, Tag, Token, Wait, Waker,
 };
 use super::ring::{Completion, Ring};
-use super::setup::{Flags, SetupError};
+use super::setup::{self, Flags, SetupError};
 use super::sys;
 use super::timers::Timers;
 use super::wake::Wake;
@@ -104,7 +105,10 @@ impl Slot {
 }
 
 pub struct UringIo {
+    /// First, so that it is dropped before any memory it was told of.
     ring: Ring,
+    arena: Option<Arena>,
+    fixed_transfers: u64,
     files: Files,
     /// Which slots of `files` are in the ring's fixed table.
     fixed: Vec<bool>,
@@ -137,6 +141,8 @@ impl UringIo {
         let ops_max = (ring.cq_entries() - OWN_ENTRIES) as usize;
         let mut io = UringIo {
             ring,
+            arena: None,
+            fixed_transfers: 0,
             files: Files::new(),
             fixed: Vec::new(),
             slots: Inflight::new(ops_max),
@@ -165,6 +171,28 @@ impl UringIo {
         self.ring.flags()
     }
 
+    /// Registers a pool's arena, so that direct transfers of its chunks spare the look-up of every
+    /// page. A refusal, mostly for want of locked memory, comes as a line for the log; all works
+    /// without.
+    pub fn register_arena(&mut self, arena: &Arena) -> Result<(), String> {
+        assert!(self.arena.is_none(), "one arena a ring");
+        // SAFETY: `self.arena` keeps the memory, and is dropped after `self.ring`.
+        let registered = unsafe { self.ring.register_buffer(arena.as_ptr(), arena.len()) };
+        registered.map_err(|errno| setup::buffers_text(arena.len(), errno))?;
+        self.arena = Some(arena.clone());
+        Ok(())
+    }
+
+    /// Transfers that went through registered memory.
+    pub fn fixed_transfers(&self) -> u64 {
+        self.fixed_transfers
+    }
+
+    /// Submission entries, as locked memory allowed.
+    pub fn entries(&self) -> u32 {
+        self.ring.sq_entries()
+    }
+
     fn arm_wake(&mut self) {
         let fd = types::Fd(self.wake.fd());
         let count = self.wake_count.as_mut_ptr();
@@ -184,10 +212,10 @@ impl UringIo {
 
     /// Pushes into the submission queue, emptying it into the kernel when it is full.
     fn push_now(&mut self, entry: &squeue::Entry) -> bool {
-        // SAFETY: entries are built in `start_entry`, `resubmit`, `cancel`, `arm_wake` and
-        // `close_later` only. They point at buffers of an op, or at boxed parts, that sit in
-        // `slots` until `complete` takes them out on the entry's completion, at `wake_count`, or
-        // at nothing; `drop` waits for all of them before it frees any.
+        // SAFETY: `entries` builds them from an op and its parts, which `insert_and_push` puts
+        // into `slots` before it pushes, and which leave only in `end`, on the entry's
+        // completion; or (`arm_wake`) they point at `wake_count`, or (cancels) at nothing.
+        // `drop` waits for all completions before it frees any of these.
         let pushed = unsafe { self.ring.push(entry) };
         if pushed {
             return true;
@@ -259,7 +287,15 @@ impl UringIo {
             Err(errno) => return self.answer(op, tag, Err(errno)),
         };
         let entry = match file {
-            Some(file) => entries::on_file(&mut op, &mut parts, self.target(file)),
+            Some(file) => {
+                let target = self.target(file);
+                // Buffered transfers copy: they gain nothing from registered memory.
+                let is_direct = self.files.kind(file) == Ok(Kind::DirectFile);
+                let arena = self.arena.as_ref().filter(|_| is_direct);
+                let fixed = arena.and_then(|arena| entries::on_arena(&mut op, target, arena));
+                self.fixed_transfers += u64::from(fixed.is_some());
+                fixed.unwrap_or_else(|| entries::on_file(&mut op, &mut parts, target))
+            }
             None => entries::on_path(&op, &mut parts),
         };
         self.counters.punted += u64::from(entries::is_punted(&op));
@@ -416,7 +452,7 @@ impl UringIo {
             return Ok(true);
         }
         let until = [deadline, self.timers.next()].into_iter().flatten().min();
-        let timeout = until.map(|at| Duration::from_micros(at.since(sys::now()).0));
+        let timeout = until.map(|at| sys::until(at, sys::now()));
         let entered = self.enter(1, timeout);
         let woken = self.wake.awake();
         entered.map(|()| woken)
@@ -438,6 +474,7 @@ impl Drop for UringIo {
             std::mem::forget(slots);
             Box::leak(std::mem::take(&mut self.wake_count));
         }
+        self.ring.unfix_all();
     }
 }
 
@@ -451,9 +488,6 @@ impl Io for UringIo {
         Ok(match op {
             Op::Sendfile { .. } => self.start_sendfile(op, tag),
             Op::Write { file, .. } if self.writes_directly(file) => self.write_direct(op, tag),
-            Op::Write { ref bufs, .. } if bufs.is_empty() => {
-                self.answer(op, tag, Ok(Outcome::Bytes(0)))
-            }
             Op::Shutdown { socket } => {
                 self.counters.calls += 1;
                 let result = self.files.fd(socket).and_then(sys::shutdown);

@@ -89,10 +89,6 @@ impl Appender {
         self.staged.is_empty() && self.flights.is_empty()
     }
 
-    pub fn has_staged(&self) -> bool {
-        !self.staged.is_empty()
-    }
-
     pub fn in_flight(&self) -> usize {
         self.flights.len()
     }

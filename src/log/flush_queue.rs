@@ -116,10 +116,6 @@ impl FlushQueue {
         durable.max(self.bounded.back().map(|w| w.reach.end))
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.pending.is_empty() && self.bounded.is_empty() && self.durable.is_empty()
-    }
-
     /// A write up to `end` was submitted.
     pub fn on_submitted(&mut self, end: Offset, now: Micros) {
         while let Some(waiting) = self.pending.get_mut(self.submitted) {
@@ -219,9 +215,9 @@ impl FlushQueue {
         self.settled
     }
 
-    /// The furthest point that is acked or durable.
-    pub fn acked_or_settled(&self) -> Reach {
-        if self.acked.end > self.settled.end { self.acked } else { self.settled }
+    /// Where acks stopped that wait at the bound; `None` when none waits.
+    pub fn held_back(&self) -> Option<u64> {
+        (!self.bounded.is_empty()).then(|| self.acked.bytes.max(self.settled.bytes))
     }
 
     /// Bytes that acks promised ahead of the disk.

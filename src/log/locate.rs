@@ -23,6 +23,8 @@ pub struct FileRange {
     pub pos: u64,
     pub len: u64,
     pub first_batch_len: u32,
+    /// It ends at the high watermark: waiting could bring more, asking again now could not.
+    pub at_end: bool,
     /// Base offset of the segment.
     pub segment: Offset,
 }
@@ -243,6 +245,7 @@ impl OffsetLookup {
             pos,
             len,
             first_batch_len: first,
+            at_end: pos + len == end && !partition.segments.shows_more_behind(number),
             segment: segment.base,
         }))
     }

@@ -238,8 +238,7 @@ impl Partition {
         let staged = active.bytes_before + active.staged.pos;
         staged.saturating_sub(match self.policy() {
             policy if policy.promises_durable() => self.waiters.settled().bytes,
-            policy if policy.is_bounded() => self.waiters.acked_or_settled().bytes,
-            _ => self.written_bytes(),
+            _ => self.waiters.held_back().unwrap_or_else(|| self.written_bytes()),
         })
     }
 
@@ -315,7 +314,7 @@ impl Partition {
         for file in self.closes.drain(..) {
             out.push(Task::Close, Op::Close { file });
         }
-        if !matches!(self.state, PartitionState::Poisoned { .. }) {
+        if matches!(self.state, PartitionState::Open | PartitionState::NoSpace) {
             self.plan_space(now, out);
             if self.space.lets_work() {
                 self.plan_creates(out);
@@ -509,6 +508,11 @@ impl Partition {
 
     pub fn dir(&self) -> &std::path::Path {
         &self.dir
+    }
+
+    /// Bytes of all `.log` files, staged ones included.
+    pub fn size_bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.staged.pos).sum()
     }
 
     pub fn segment_count(&self) -> usize {

@@ -92,6 +92,12 @@ impl Segments {
         self.list.iter_mut()
     }
 
+    /// Readers may see bytes of a later segment than `number`.
+    pub fn shows_more_behind(&self, number: u32) -> bool {
+        (number + 1..=self.active_number())
+            .any(|later| self.get(later).is_some_and(|segment| segment.visible.pos > 0))
+    }
+
     /// Base of the segment after `number`.
     pub fn next_base(&self, number: u32) -> Option<Offset> {
         self.get(number + 1).map(|segment| segment.base)

@@ -11,6 +11,8 @@ use crate::types::{AckLevel, ShardId};
 pub mod features {
     /// Init producer is served: idempotent producers.
     pub const IDEMPOTENCE: u64 = 1;
+    /// Delete records is served.
+    pub const DELETE_RECORDS: u64 = 2;
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,6 +13,7 @@ use ringlog::io::buffers::{Group, Pool, Slice, Window};
 use ringlog::io::op::OpenHow;
 use ringlog::io::sim::{SimIo, SimSocket, World};
 use ringlog::io::syscall::{SyscallIo, SyscallOptions};
+use ringlog::io::uring::{UringIo, UringOptions, WritePath};
 use ringlog::io::{Done, Errno, FileId, Io, Op, Outcome, Tag, Token, Wait};
 use ringlog::types::Micros;
 
@@ -64,7 +65,11 @@ impl Bed for Sim {
     }
 
     fn engine(&self, queue_max: usize) -> SimIo {
-        self.0.faults(|faults| faults.queue_max = queue_max);
+        self.0.faults(|faults| {
+            faults.queue_max = queue_max;
+            // Few enough that a body which leaks descriptors runs out of them.
+            faults.files_max = 32;
+        });
         self.0.engine()
     }
 
@@ -130,6 +135,66 @@ impl Bed for SyscallInline {
     fn engine(&self, queue_max: usize) -> SyscallIo {
         let options = SyscallOptions { ops_max: queue_max, ..SyscallOptions::inline() };
         SyscallIo::new(options).unwrap()
+    }
+
+    fn dir(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn connect(&self, to: SocketAddr) -> Box<dyn Peer> {
+        Box::new(TcpPeer::connect(to))
+    }
+}
+
+/// The ring, buffered writes as system calls.
+pub struct Uring(tempfile::TempDir);
+
+/// The ring, buffered writes as entries too.
+pub struct UringWrites(tempfile::TempDir);
+
+/// Entries enough for this many ops in flight; `None`, with a line, where there is no ring.
+fn ring(ops: usize, write_path: WritePath) -> Option<UringIo> {
+    let entries = (ops / 4).max(1) as u32;
+    match UringIo::new(UringOptions { entries, write_path, ..UringOptions::default() }) {
+        Ok(io) => Some(io),
+        Err(error) => {
+            println!("skipped: {error}");
+            None
+        }
+    }
+}
+
+impl Bed for Uring {
+    type Engine = UringIo;
+    const THREADS: bool = true;
+
+    fn make() -> impl Iterator<Item = Uring> {
+        ring(1, WritePath::Direct).map(|_| Uring(tempfile::tempdir().unwrap())).into_iter()
+    }
+
+    fn engine(&self, queue_max: usize) -> UringIo {
+        ring(queue_max, WritePath::Direct).expect("a ring was made before")
+    }
+
+    fn dir(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn connect(&self, to: SocketAddr) -> Box<dyn Peer> {
+        Box::new(TcpPeer::connect(to))
+    }
+}
+
+impl Bed for UringWrites {
+    type Engine = UringIo;
+    const THREADS: bool = true;
+
+    fn make() -> impl Iterator<Item = UringWrites> {
+        ring(1, WritePath::Ring).map(|_| UringWrites(tempfile::tempdir().unwrap())).into_iter()
+    }
+
+    fn engine(&self, queue_max: usize) -> UringIo {
+        ring(queue_max, WritePath::Ring).expect("a ring was made before")
     }
 
     fn dir(&self) -> &Path {

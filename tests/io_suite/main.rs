@@ -56,3 +56,5 @@ macro_rules! run_on {
 run_on!(sim, Sim);
 run_on!(syscall, Syscall);
 run_on!(syscall_inline, SyscallInline);
+run_on!(uring, Uring);
+run_on!(uring_writes, UringWrites);

@@ -152,6 +152,17 @@ impl Machine {
         self.tree.cut(&mut self.prng);
     }
 
+    /// The kernel writes the file's dirty pages back by itself, and fails.
+    pub fn fail_writeback(&mut self, inode: Inode) {
+        let until = self.tree.seq();
+        self.tree.file_mut(inode).fail_flush(until, &mut self.prng);
+        let tables = self.engines.iter().flat_map(|engine| engine.table.files());
+        let flying = self.flights.values().filter_map(|flight| flight.open.as_ref()?.file());
+        for file in tables.chain(flying).filter(|file| file.inode == inode) {
+            file.write_error.set(true);
+        }
+    }
+
     pub fn stop_after(&mut self, steps: u64) {
         self.stop_at = Some(self.steps + steps);
         self.stopped = steps == 0;
@@ -178,7 +189,7 @@ impl Machine {
             let file = flight.open.as_ref().and_then(|open| open.file());
             match (&flight.op, file) {
                 (Op::Write { pos, bufs, .. }, Some(file)) if flight.refusal.is_none() => {
-                    let (bytes, inode) = (joined(bufs.remaining()), file.inode);
+                    let (bytes, inode) = (joined(bufs.remaining(), usize::MAX), file.inode);
                     self.write_partly(inode, *pos, &bytes);
                 }
                 _ => drop(self.perform(&mut flight)),

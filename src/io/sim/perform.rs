@@ -5,11 +5,13 @@
 //! Right: `machine`.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::faults::Order;
 use super::machine::{Flight, Machine};
+use super::net::SOCKET_BYTES;
 use super::prng::Prng;
 use super::table::{Open, OpenFile};
 use super::tree::Inode;
@@ -106,6 +108,9 @@ impl Machine {
             Op::Fdatasync { .. } => {
                 let until = flight.until.unwrap_or(self.tree.seq());
                 self.tree.file_mut(inode).flush(until);
+                if file.write_error.take() {
+                    return Err(Errno::EIO);
+                }
             }
             Op::Truncate { len, .. } => {
                 if !file.write {
@@ -146,8 +151,7 @@ impl Machine {
                     return Err(Errno::EBADF);
                 }
                 check_direct(file, *pos, &bufs.remaining().collect::<Vec<_>>())?;
-                let mut bytes = joined(bufs.remaining());
-                bytes.truncate(short);
+                let bytes = joined(bufs.remaining(), short);
                 let fits = self.take_space(file.inode, *pos, bytes.len())?;
                 self.tree.write(file.inode, *pos, &bytes[..fits], wall);
                 fits
@@ -176,7 +180,7 @@ impl Machine {
                 Ok(Some(Outcome::Bytes(bytes.len() as u32)))
             }
             (Op::Send { bufs, .. }, Some(Open::Socket(conn))) => {
-                let bytes = joined(bufs.remaining());
+                let bytes = joined(bufs.remaining(), SOCKET_BYTES);
                 let dice = partial(order, &mut self.prng);
                 Ok(self.net.send(*conn, &bytes, dice).transpose()?.map(Outcome::Bytes))
             }
@@ -196,7 +200,8 @@ impl Machine {
         self.engines[engine].table.check_room(self.faults.files_max)?;
         let (inode, freed) = self.tree.open(&path, how, self.wall_ms())?;
         self.give_space(freed);
-        let file = OpenFile { inode, path, write: how.write, direct: how.direct };
+        let (write, direct, write_error) = (how.write, how.direct, Cell::default());
+        let file = OpenFile { inode, path, write, direct, write_error };
         Ok(self.engines[engine].table.insert(Open::File(file)))
     }
 
@@ -254,11 +259,17 @@ fn part(bytes: &[u8], pos: u64, len: usize) -> &[u8] {
     &bytes[from..bytes.len().min(from.saturating_add(len))]
 }
 
-pub(super) fn joined<'a>(slices: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
-    slices.fold(Vec::new(), |mut all, slice| {
-        all.extend_from_slice(slice);
-        all
-    })
+/// The first `max` bytes of the slices.
+pub(super) fn joined<'a>(slices: impl Iterator<Item = &'a [u8]>, max: usize) -> Vec<u8> {
+    let mut all = Vec::new();
+    for slice in slices {
+        let n = slice.len().min(max - all.len());
+        all.extend_from_slice(&slice[..n]);
+        if all.len() == max {
+            break;
+        }
+    }
+    all
 }
 
 fn check_direct(file: &OpenFile, pos: u64, memory: &[&[u8]]) -> Result<(), Errno> {

@@ -3,6 +3,7 @@
 //! Owns: which id names what. Never does: open or close anything itself. Left: `tree`, `net`.
 //! Right: `machine`, `perform`.
 
+use std::cell::Cell;
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -17,6 +18,8 @@ pub struct OpenFile {
     pub path: PathBuf,
     pub write: bool,
     pub direct: bool,
+    /// A write-back failed while it was open: its next flush tells, once.
+    pub write_error: Cell<bool>,
 }
 
 /// What a slot stands for. Ops in flight share it, and keep it open past a `Close`.
@@ -73,6 +76,10 @@ impl Table {
         let slot = &mut self.0[id.slot as usize];
         slot.generation += 1;
         Ok(slot.open.take().expect("checked above"))
+    }
+
+    pub fn files(&self) -> impl Iterator<Item = &OpenFile> {
+        self.0.iter().filter_map(|slot| slot.open.as_ref()?.file())
     }
 
     /// Everything that was open, with the table left empty.

@@ -251,12 +251,14 @@ impl SyscallIo {
     }
 }
 
-/// Ops that need no call: nothing to send, no room to receive into.
+/// Ops that need no call: nothing to send or write, no room to receive into.
 pub(in crate::io) fn trivial(op: &Op) -> Result<Option<Outcome>, Errno> {
     match op {
         // Zero would read as the end of the stream.
         Op::Recv { into, .. } if into.room() == 0 => Err(Errno::EINVAL),
-        Op::Send { bufs, .. } if bufs.is_empty() => Ok(Some(Outcome::Bytes(0))),
+        Op::Send { bufs, .. } | Op::Write { bufs, .. } if bufs.is_empty() => {
+            Ok(Some(Outcome::Bytes(0)))
+        }
         Op::Sendfile { len: 0, .. } => Ok(Some(Outcome::Bytes(0))),
         _ => Ok(None),
     }

@@ -1,0 +1,106 @@
+//! Batches of a file, read through one window of memory whatever their headers claim.
+//!
+//! Owns: the window. Never does: judging offsets (`scan` does). Left: `io::blocking`, `format`.
+//! Right: `scan`, `resync`, `load`.
+
+use super::Fault;
+use crate::format::batch::{
+    self, ATTRIBUTES, BatchError, BatchHeader, HEADER_LEN, counts_possible,
+};
+use crate::format::checksum::Crc32c;
+use crate::io::blocking::Blocking;
+use crate::io::{Errno, FileId, Io};
+
+/// Bytes read at once; a longer batch is checked piece by piece.
+const WINDOW_BYTES: usize = 1 << 20;
+
+#[derive(Debug)]
+pub(super) struct FileCursor {
+    pub file: FileId,
+    pub len: u64,
+    window: Vec<u8>,
+    at: u64,
+    /// Bytes read from the file so far.
+    pub read: u64,
+}
+
+impl FileCursor {
+    pub fn new(file: FileId, len: u64) -> FileCursor {
+        FileCursor { file, len, window: Vec::new(), at: 0, read: 0 }
+    }
+
+    /// The bytes at `pos`: at least `want` of them unless the file ends. `want` is at most a
+    /// window.
+    pub fn bytes<I: Io>(
+        &mut self,
+        b: &mut Blocking<'_, I>,
+        pos: u64,
+        want: usize,
+    ) -> Result<&[u8], Errno> {
+        assert!(want <= WINDOW_BYTES, "a window holds what is wanted");
+        let end = self.len.min(pos.saturating_add(want as u64));
+        if pos < self.at || end > self.at + self.window.len() as u64 {
+            let len = (self.len.saturating_sub(pos)).min(WINDOW_BYTES as u64) as usize;
+            self.window.resize(len, 0);
+            let read = b.read_at(self.file, pos, &mut self.window)?;
+            self.window.truncate(read);
+            self.at = pos;
+            self.read += read as u64;
+        }
+        let skip = usize::try_from(pos - self.at).expect("inside the window");
+        Ok(self.window.get(skip..).unwrap_or_default())
+    }
+
+    /// The header at `pos`, if a whole batch can lie there.
+    pub fn header<I: Io>(
+        &mut self,
+        b: &mut Blocking<'_, I>,
+        pos: u64,
+    ) -> Result<Result<BatchHeader, Fault>, Errno> {
+        let left = self.len.saturating_sub(pos);
+        let header = match batch::parse_header(self.bytes(b, pos, HEADER_LEN)?) {
+            Ok(header) => header,
+            Err(BatchError::NeedMore { need, .. }) => {
+                return Ok(Err(Fault::CutShort { have: left, need: need as u64 }));
+            }
+            Err(error) => return Ok(Err(error.into())),
+        };
+        let need = header.total_len() as u64;
+        if need > left {
+            return Ok(Err(Fault::CutShort { have: left, need }));
+        }
+        Ok(Ok(header))
+    }
+
+    /// The batch at `pos`, checksum and counts included.
+    pub fn verify<I: Io>(
+        &mut self,
+        b: &mut Blocking<'_, I>,
+        pos: u64,
+    ) -> Result<Result<BatchHeader, Fault>, Errno> {
+        let header = match self.header(b, pos)? {
+            Ok(header) => header,
+            Err(fault) => return Ok(Err(fault)),
+        };
+        let end = pos + header.total_len() as u64;
+        let mut at = pos + ATTRIBUTES as u64;
+        let mut crc = Crc32c::new();
+        while at < end {
+            let want = usize::try_from(end - at).unwrap_or(usize::MAX).min(WINDOW_BYTES);
+            let bytes = self.bytes(b, at, want)?;
+            let Some(bytes) = bytes.get(..want) else { return Err(Errno::EIO) };
+            crc.update(bytes);
+            at += want as u64;
+        }
+        let (stored, computed) = (header.crc, crc.value());
+        Ok(match stored == computed {
+            false => Err(BatchError::Crc { stored, computed }.into()),
+            true if !counts_possible(&header) => Err(BatchError::Count {
+                records_count: header.records_count,
+                last_offset_delta: header.last_offset_delta,
+            }
+            .into()),
+            true => Ok(header),
+        })
+    }
+}

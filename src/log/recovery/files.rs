@@ -1,0 +1,73 @@
+//! What lies in a partition's directory, by name.
+//!
+//! Owns: the listing, and taking away what never counts (leftovers, orphans). Never does: reading
+//! batches. Left: `format::name`, `io::blocking`. Right: `open`.
+
+use std::path::{Path, PathBuf};
+
+use super::OpenError;
+use crate::format::name::{FileKind, FileState, SegmentFile, file_name};
+use crate::io::Io;
+use crate::io::blocking::Blocking;
+use crate::types::Offset;
+
+/// A `.log` and what belongs to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LogFiles {
+    pub base: Offset,
+    pub len: u64,
+    pub has_index: bool,
+    pub has_time_index: bool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// In offset order.
+    pub logs: Vec<LogFiles>,
+    /// Offsets of producer snapshots.
+    pub snapshots: Vec<i64>,
+}
+
+pub(super) fn path_of(dir: &Path, base: Offset, kind: FileKind) -> PathBuf {
+    dir.join(file_name(base.get(), kind))
+}
+
+/// Lists the directory. Files of interrupted deletions and unfinished compactions go, and so do
+/// indexes without their log.
+pub(super) fn find<I: Io>(b: &mut Blocking<'_, I>, dir: &Path) -> Result<Found, OpenError> {
+    let entries = b.list(dir).map_err(OpenError::io("listing", dir))?;
+    let mut files = Vec::new();
+    for entry in entries.iter().filter(|entry| !entry.is_dir) {
+        let Some(file) = SegmentFile::parse(&entry.name) else { continue };
+        let path = dir.join(&entry.name);
+        match file.state {
+            FileState::Live => files.push(file),
+            FileState::Swap => return Err(OpenError::Swap { path }),
+            FileState::Deleted | FileState::Cleaned => {
+                b.unlink(&path).map_err(OpenError::io("removing", path))?;
+            }
+        }
+    }
+    let mut found = Found::default();
+    let has = |base: i64, kind| files.contains(&SegmentFile::live(base, kind));
+    for file in &files {
+        let path = dir.join(file.to_string());
+        let base = Offset::new(file.offset).unwrap_or(Offset::ZERO);
+        match file.kind {
+            FileKind::Log => {
+                let stat = b.stat(&path).map_err(OpenError::io("looking at", &path))?;
+                found.logs.push(LogFiles {
+                    base,
+                    len: stat.len,
+                    has_index: has(file.offset, FileKind::OffsetIndex),
+                    has_time_index: has(file.offset, FileKind::TimeIndex),
+                });
+            }
+            FileKind::Snapshot => found.snapshots.push(file.offset),
+            _ if has(file.offset, FileKind::Log) => {}
+            _ => b.unlink(&path).map_err(OpenError::io("removing", path))?,
+        }
+    }
+    found.logs.sort_by_key(|log| log.base);
+    Ok(found)
+}

@@ -1,0 +1,396 @@
+//! Opening a log: the steps in their order.
+//!
+//! Owns: the order, and that a crash between any two of them leads to the same log again. Never
+//! does: judging bytes (`scan`), moving them (`cut`). Left: its siblings. Right: `partition`.
+
+use std::collections::VecDeque;
+use std::path::Path;
+
+use super::cursor::FileCursor;
+use super::files::{Found, LogFiles, path_of};
+use super::scan::{Scanned, legacy_magic, scan};
+use super::{Cut, Damaged, Fault, OpenError, OpenParams, OpenReport};
+use super::{cut, epochs, files, load};
+use crate::format::checkpoint::EpochCache;
+use crate::format::name::FileKind;
+use crate::io::blocking::Blocking;
+use crate::io::buffers::Pool;
+use crate::io::op::OpenHow;
+use crate::io::{FileId, Io};
+use crate::log::partition::{Partition, Recovered};
+use crate::log::segment::{LogFile, Phase, Segment};
+use crate::log::segments::Segments;
+use crate::log::watermarks::Mark;
+use crate::types::{Offset, WallMs};
+
+/// Opens the log in `dir`, recovering it as far as `params` say it must be. `pool` serves the
+/// writes of derived files while the log is open.
+pub fn open<I: Io>(
+    b: &mut Blocking<'_, I>,
+    dir: &Path,
+    params: &OpenParams,
+    pool: &Pool,
+) -> Result<(Partition, OpenReport), OpenError> {
+    let started = b.io.now();
+    let wall = b.io.wall_ms();
+    let mut opening = Opening {
+        b,
+        dir,
+        params: params.clone(),
+        report: OpenReport::default(),
+        wall,
+        segments: VecDeque::new(),
+        epochs: Vec::new(),
+        unclean: !params.clean,
+        keep_closed: false,
+    };
+    let recovered = opening.run(pool)?;
+    let mut report = opening.report;
+    report.segments = recovered.segments.len();
+    report.took = b.io.now().since(started);
+    report.log(dir);
+    Ok((Partition::recovered(recovered), report))
+}
+
+struct Opening<'b, 'a, I: Io> {
+    b: &'b mut Blocking<'a, I>,
+    dir: &'b Path,
+    params: OpenParams,
+    report: OpenReport,
+    wall: WallMs,
+    /// The log so far, in order.
+    segments: VecDeque<Segment>,
+    /// Of the batches scanned.
+    epochs: Vec<(i32, i64)>,
+    unclean: bool,
+    /// The last segment holds damage at its end: nothing may follow in it.
+    keep_closed: bool,
+}
+
+impl<I: Io> Opening<'_, '_, I> {
+    fn run(&mut self, pool: &Pool) -> Result<Recovered, OpenError> {
+        let mut found = files::find(self.b, self.dir)?;
+        self.set_aside_stray(&mut found)?;
+        let stored = epochs::read(self.b, self.dir)?;
+        let point = self.params.recovery_point.unwrap_or(Offset::ZERO);
+        let scan_from = match (&stored, self.params.clean) {
+            (None, _) => 0,
+            (Some(_), true) => found.logs.len(),
+            (Some(_), false) => found.logs.partition_point(|log| log.base <= point).max(1) - 1,
+        };
+        for at in 0..found.logs.len() {
+            let next = found.logs.get(at + 1).map(|log| log.base);
+            let goes_on = match next {
+                Some(next) if at < scan_from => self.trust(&found.logs[at], next)?,
+                None if at < scan_from => self.resume(&found.logs[at])?,
+                _ => self.check(&found.logs[at], &found.logs[at + 1..], point)?,
+            };
+            if !goes_on {
+                break;
+            }
+        }
+        self.start_over_if_behind()?;
+        self.have_active(point)?;
+        self.drop_snapshots(&found.snapshots)?;
+        self.settle(stored, pool)
+    }
+
+    fn end(&self) -> Option<Offset> {
+        self.segments.back().map(|segment| segment.staged.end)
+    }
+
+    /// An empty first file that the log does not begin with: only set aside where something says
+    /// that the log begins behind it (R18).
+    fn set_aside_stray(&mut self, found: &mut Found) -> Result<(), OpenError> {
+        while let [first, second, ..] = &found.logs[..] {
+            let begun = self.params.log_start.max(self.params.recovery_point);
+            let behind = self.params.clean || begun >= Some(second.base);
+            if first.len > 0 || !behind {
+                break;
+            }
+            let base = first.base;
+            let side_file = Some(cut::set_aside(self.b, self.dir, base)?);
+            let path = path_of(self.dir, base, FileKind::Log);
+            self.report.cuts.push(Cut { path, pos: 0, bytes: 0, fault: Fault::Stray, side_file });
+            found.logs.remove(0);
+        }
+        Ok(())
+    }
+
+    /// A sealed segment below the recovery point: not read, unless its indexes are not sound.
+    fn trust(&mut self, log: &LogFiles, next: Offset) -> Result<bool, OpenError> {
+        let loaded = load::sealed(self.b, self.dir, log, next, &self.params.config, self.wall);
+        let path = path_of(self.dir, log.base, FileKind::OffsetIndex);
+        if let Some(segment) = loaded.map_err(OpenError::io("reading", path))? {
+            self.push(segment);
+            return Ok(true);
+        }
+        self.report.rebuilt += 1;
+        let point = self.params.recovery_point.unwrap_or(Offset::ZERO).max(next);
+        self.check(log, &[], point).map(|_| true)
+    }
+
+    /// The last segment after a clean stop.
+    fn resume(&mut self, log: &LogFiles) -> Result<bool, OpenError> {
+        let path = path_of(self.dir, log.base, FileKind::Log);
+        let file = self.open_log(&path)?;
+        let mut cursor = FileCursor::new(file, log.len);
+        let loaded = load::active(self.b, self.dir, log, &mut cursor, &self.params.config);
+        self.report.scanned_bytes += cursor.read;
+        let Some(active) = loaded.map_err(OpenError::io("reading", &path))? else {
+            self.b.close(file).map_err(OpenError::io("closing", &path))?;
+            tracing::error!(path = %path.display(), "not as a clean stop leaves it: scanning");
+            self.unclean = true;
+            let point = self.params.recovery_point.unwrap_or(Offset::ZERO);
+            return self.check(log, &[], point);
+        };
+        let config = &self.params.config;
+        let mut segment = Segment::stored(active.end, log.base, active.index, config, self.wall);
+        segment.first_timestamp = active.first_timestamp;
+        segment.file = LogFile::Open(file);
+        self.push(segment);
+        Ok(true)
+    }
+
+    fn open_log(&mut self, path: &Path) -> Result<FileId, OpenError> {
+        let how = OpenHow { write: true, ..OpenHow::default() };
+        self.b.open(path, how).map_err(OpenError::io("opening", path))
+    }
+
+    /// Reads a segment from its first byte on, and cuts it where it stops counting. Says whether
+    /// the log goes on behind it.
+    fn check(
+        &mut self,
+        log: &LogFiles,
+        later: &[LogFiles],
+        point: Offset,
+    ) -> Result<bool, OpenError> {
+        if let Some(fault) = self.does_not_follow(log, point) {
+            self.set_aside_all(later, Fault::Behind)?;
+            self.set_aside_all(std::slice::from_ref(log), fault)?;
+            return Ok(false);
+        }
+        let path = path_of(self.dir, log.base, FileKind::Log);
+        let file = self.open_log(&path)?;
+        let (mut cursor, scanned) = self.scan(log, file, &path, point)?;
+        if scanned.torn.is_some() {
+            self.set_aside_all(later, Fault::Behind)?;
+        }
+        if let Some(fault) = scanned.torn {
+            self.cut_tail(&path, &mut cursor, scanned.end, fault)?;
+        }
+        // What was read may be in the page cache only (D8).
+        self.b.fdatasync(file).map_err(OpenError::io("flushing", &path))?;
+        let torn = scanned.torn.is_some();
+        self.keep(log, file, &path, scanned);
+        Ok(!torn)
+    }
+
+    /// Whether a segment may not follow what is there: a hole means that the end of the one before
+    /// was never on the disk (R16). Below the recovery point and in compacted logs holes are legal.
+    fn does_not_follow(&self, log: &LogFiles, point: Offset) -> Option<Fault> {
+        let end = self.end()?;
+        if log.base < end {
+            return Some(Fault::OffsetBack { expected: end, found: log.base.get() });
+        }
+        let hole = log.base > end && !self.params.config.compacted && log.base > point;
+        hole.then_some(Fault::Gap { end })
+    }
+
+    fn scan(
+        &mut self,
+        log: &LogFiles,
+        file: FileId,
+        path: &Path,
+        point: Offset,
+    ) -> Result<(FileCursor, Scanned), OpenError> {
+        // Pages that a failed flush left behind must not be believed (D8).
+        self.b.drop_cache(file).map_err(OpenError::io("dropping the cache of", path))?;
+        let mut cursor = FileCursor::new(file, log.len);
+        let magic = legacy_magic(self.b, &mut cursor).map_err(OpenError::io("reading", path))?;
+        if let Some(magic) = magic {
+            return Err(OpenError::Legacy { path: path.to_path_buf(), magic });
+        }
+        let params = OpenParams { recovery_point: Some(point), ..self.params.clone() };
+        let scanned = scan(self.b, &mut cursor, log.base, &params);
+        let scanned = scanned.map_err(OpenError::io("reading", path))?;
+        self.report.scanned_bytes += cursor.read;
+        Ok((cursor, scanned))
+    }
+
+    fn keep(&mut self, log: &LogFiles, file: FileId, path: &Path, scanned: Scanned) {
+        let config = &self.params.config;
+        let mut segment = Segment::stored(scanned.end, log.base, scanned.index, config, self.wall);
+        segment.first_timestamp = scanned.first_timestamp;
+        segment.file = LogFile::Open(file);
+        // Its indexes are in memory only: sealing writes them.
+        segment.phase = Phase::Rolled;
+        for (damage, fault) in scanned.damage {
+            segment.damage.push(damage);
+            self.report.damage.push(Damaged { path: path.to_path_buf(), damage, fault });
+        }
+        self.keep_closed = scanned.keep_closed;
+        self.epochs.extend(scanned.epochs);
+        self.push(segment);
+    }
+
+    fn push(&mut self, mut segment: Segment) {
+        let before = self.segments.back().map_or(0, |s| s.bytes_before + s.staged.pos);
+        segment.bytes_before = before;
+        self.segments.push_back(segment);
+    }
+
+    /// From the last one back, so that a crash leaves no hole.
+    fn set_aside_all(&mut self, logs: &[LogFiles], fault: Fault) -> Result<(), OpenError> {
+        for log in logs.iter().rev() {
+            let path = path_of(self.dir, log.base, FileKind::Log);
+            let side_file = match cut::set_aside(self.b, self.dir, log.base) {
+                Ok(side) => Some(side),
+                Err(error) if error.is_no_space() => self.without_space(),
+                Err(error) => return Err(error),
+            };
+            self.report.cuts.push(Cut { path, pos: 0, bytes: log.len, fault, side_file });
+        }
+        Ok(())
+    }
+
+    fn cut_tail(
+        &mut self,
+        path: &Path,
+        cursor: &mut FileCursor,
+        end: Mark,
+        fault: Fault,
+    ) -> Result<(), OpenError> {
+        let side_file = match self.report.read_only {
+            true => None,
+            false => {
+                match cut::cut_tail(self.b, self.dir, path, cursor.file, end.pos, cursor.len) {
+                    Ok(side) => Some(side),
+                    Err(error) if error.is_no_space() => self.without_space(),
+                    Err(error) => return Err(error),
+                }
+            }
+        };
+        let bytes = cursor.len - end.pos;
+        self.report.cuts.push(Cut { path: path.into(), pos: end.pos, bytes, fault, side_file });
+        self.unclean = true;
+        Ok(())
+    }
+
+    /// R21: what was found is served, and the next opening goes on.
+    fn without_space<T>(&mut self) -> Option<T> {
+        self.report.read_only = true;
+        None
+    }
+
+    /// A log that ends before its start begins again there, empty (R14).
+    fn start_over_if_behind(&mut self) -> Result<(), OpenError> {
+        let Some(log_start) = self.params.log_start else { return Ok(()) };
+        if self.end().is_none_or(|end| end >= log_start) {
+            return Ok(());
+        }
+        while let Some(segment) = self.segments.pop_back() {
+            let path = path_of(self.dir, segment.base, FileKind::Log);
+            if let Some(file) = segment.open_file() {
+                self.b.close(file).map_err(OpenError::io("closing", &path))?;
+            }
+            let side_file = Some(cut::set_aside(self.b, self.dir, segment.base)?);
+            let (bytes, fault) = (segment.staged.pos, Fault::BeforeStart { log_start });
+            self.report.cuts.push(Cut { path, pos: 0, bytes, fault, side_file });
+        }
+        self.epochs.clear();
+        self.unclean = true;
+        Ok(())
+    }
+
+    /// The last segment takes appends, unless damage ends it; without any, a new one is made (D10).
+    fn have_active(&mut self, point: Offset) -> Result<(), OpenError> {
+        if !self.keep_closed
+            && let Some(last) = self.segments.back_mut()
+            && last.open_file().is_some()
+        {
+            last.phase = Phase::Active;
+            return Ok(());
+        }
+        let start = self.params.log_start.unwrap_or(Offset::ZERO);
+        let base = match self.end() {
+            Some(end) => end.max(point),
+            None => start,
+        };
+        let path = path_of(self.dir, base, FileKind::Log);
+        let how = OpenHow { write: true, create: true, exclusive: true, ..OpenHow::default() };
+        let mut segment = Segment::wanted(base, 0, &self.params.config, self.wall);
+        match self.b.open(&path, how) {
+            Ok(file) => {
+                segment.file = LogFile::Open(file);
+                segment.named = true;
+            }
+            Err(errno) if errno.is_no_space() => self.report.read_only = true,
+            Err(errno) => return Err(OpenError::io("creating", path)(errno)),
+        }
+        self.push(segment);
+        Ok(())
+    }
+
+    /// Snapshots of a future that was cut.
+    fn drop_snapshots(&mut self, snapshots: &[i64]) -> Result<(), OpenError> {
+        let end = self.end().unwrap_or(Offset::ZERO).get();
+        for offset in snapshots.iter().filter(|offset| self.unclean && **offset > end) {
+            let name = crate::format::name::file_name(*offset, FileKind::Snapshot);
+            cut::remove(self.b, &self.dir.join(name))?;
+        }
+        Ok(())
+    }
+
+    /// Epochs on the disk, then the directory: from here on everything found is durable (D8).
+    fn settle(&mut self, stored: Option<EpochCache>, pool: &Pool) -> Result<Recovered, OpenError> {
+        let first = self.segments.front().map_or(Offset::ZERO, |segment| segment.base);
+        let end = self.end().unwrap_or(first);
+        let log_start = self.params.log_start.unwrap_or(first).clamp(first, end);
+        let before = stored.clone().unwrap_or_default();
+        let latest = before.latest().map(|latest| latest.epoch);
+        let (cache, epoch) = epochs::settle(before, &self.epochs, log_start, end, self.unclean);
+        if !self.report.read_only && stored.as_ref() != Some(&cache) {
+            match epochs::write(self.b, self.dir, &cache) {
+                Err(error) if error.is_no_space() => self.report.read_only = true,
+                written => written?,
+            }
+        }
+        if self.unclean && latest.is_some_and(|latest| epoch > latest) {
+            self.report.epoch_rose = Some(epoch);
+        }
+        self.b.sync_dir(self.dir).map_err(OpenError::io("syncing", self.dir))?;
+        Ok(Recovered {
+            dir: self.dir.to_path_buf(),
+            config: self.params.config.clone(),
+            segments: Segments::new(std::mem::take(&mut self.segments)),
+            log_start,
+            leader_epoch: epoch,
+            read_only: self.report.read_only,
+            pool: pool.clone(),
+        })
+    }
+}
+
+impl OpenReport {
+    /// One line a finding, none for a log that was as it should be.
+    fn log(&self, dir: &Path) {
+        let dir = dir.display();
+        for cut in &self.cuts {
+            let (path, pos, bytes) = (cut.path.display(), cut.pos, cut.bytes);
+            let kept = cut.side_file.as_deref().map(Path::display).map(|side| side.to_string());
+            let kept = kept.as_deref().unwrap_or("in place: no space");
+            tracing::warn!(%path, pos, bytes, fault = %cut.fault, kept, "cut");
+        }
+        for damaged in &self.damage {
+            let (path, fault) = (damaged.path.display(), damaged.fault);
+            let (pos, first, next) =
+                (damaged.damage.pos, damaged.damage.first, damaged.damage.next);
+            tracing::error!(%path, pos, %first, %next, %fault, "damage: these offsets are lost");
+        }
+        if self.scanned_bytes > 0 || self.read_only {
+            let (scanned, took_us) = (self.scanned_bytes, self.took.0);
+            tracing::info!(%dir, scanned, took_us, read_only = self.read_only, "log recovered");
+        }
+    }
+}

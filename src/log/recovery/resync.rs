@@ -1,0 +1,106 @@
+//! Behind a bad batch: the next one that can be trusted, and how long a chain it begins.
+//!
+//! Owns: the search. Never does: deciding what it means (`scan` does). Left: `cursor`. Right: `scan`.
+
+use super::cursor::FileCursor;
+use crate::format::batch::{BatchHeader, HEADER_LEN, LENGTH_PREFIX, parse_header};
+use crate::io::blocking::Blocking;
+use crate::io::{Errno, Io};
+use crate::types::Offset;
+
+/// Checksums tried in one search may cover the file this many times; then it is given up.
+const EFFORT: u64 = 4;
+/// Bytes looked at together.
+const STEP_BYTES: usize = 64 << 10;
+
+/// The first sound batch behind `pos` whose base offset is at least `next`.
+pub(super) fn next_batch<I: Io>(
+    b: &mut Blocking<'_, I>,
+    cursor: &mut FileCursor,
+    pos: u64,
+    next: Offset,
+) -> Result<Option<(u64, BatchHeader)>, Errno> {
+    let mut effort = cursor.len.saturating_mul(EFFORT);
+    // Most often the length is sound and something else is not.
+    if let Ok(header) = cursor.header(b, pos)? {
+        let behind = pos + header.total_len() as u64;
+        if let Some(found) = sound(b, cursor, behind, next)? {
+            return Ok(Some((behind, found)));
+        }
+    }
+    let mut at = pos + 1;
+    while at + HEADER_LEN as u64 <= cursor.len {
+        let Some(candidate) = candidate(b, cursor, at, next)? else {
+            at += (STEP_BYTES - HEADER_LEN) as u64;
+            continue;
+        };
+        if let Some(found) = sound(b, cursor, candidate, next)? {
+            return Ok(Some((candidate, found)));
+        }
+        let cost = cursor.header(b, candidate)?.map_or(0, |header| header.total_len() as u64);
+        effort = effort.saturating_sub(cost);
+        if effort == 0 {
+            return Ok(None);
+        }
+        at = candidate + 1;
+    }
+    Ok(None)
+}
+
+/// Where in the next step something looks like a header.
+fn candidate<I: Io>(
+    b: &mut Blocking<'_, I>,
+    cursor: &mut FileCursor,
+    at: u64,
+    next: Offset,
+) -> Result<Option<u64>, Errno> {
+    let len = cursor.len;
+    let bytes = cursor.bytes(b, at, STEP_BYTES)?;
+    let bytes = bytes.get(..STEP_BYTES).unwrap_or(bytes);
+    let found = bytes.windows(HEADER_LEN).enumerate().find(|(i, window)| {
+        let left = len - (at + *i as u64);
+        parse_header(window).is_ok_and(|h| plausible(&h, next) && h.total_len() as u64 <= left)
+    });
+    Ok(found.map(|(i, _)| at + i as u64))
+}
+
+fn plausible(header: &BatchHeader, next: Offset) -> bool {
+    let ahead = header.base_offset.saturating_sub(next.get());
+    (0..=i64::from(i32::MAX)).contains(&ahead)
+        && header.last_offset_delta >= 0
+        && header.records_count >= 0
+        && header.batch_length as usize >= HEADER_LEN - LENGTH_PREFIX
+}
+
+fn sound<I: Io>(
+    b: &mut Blocking<'_, I>,
+    cursor: &mut FileCursor,
+    pos: u64,
+    next: Offset,
+) -> Result<Option<BatchHeader>, Errno> {
+    if pos >= cursor.len {
+        return Ok(None);
+    }
+    Ok(cursor.verify(b, pos)?.ok().filter(|header| header.base_offset >= next.get()))
+}
+
+/// Bytes of the unbroken chain of sound batches that begins at `pos`, as far as `enough`.
+pub(super) fn chain_len<I: Io>(
+    b: &mut Blocking<'_, I>,
+    cursor: &mut FileCursor,
+    pos: u64,
+    next: Offset,
+    enough: u64,
+) -> Result<u64, Errno> {
+    let (mut at, mut next) = (pos, next.get());
+    while at - pos <= enough && at < cursor.len {
+        match cursor.verify(b, at)? {
+            Ok(header) if header.base_offset >= next => {
+                next = header.next_offset();
+                at += header.total_len() as u64;
+            }
+            _ => break,
+        }
+    }
+    Ok(at - pos)
+}

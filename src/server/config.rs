@@ -1,0 +1,324 @@
+//! Settings: as typed (flags, environment, file), then resolved, bounded, immutable.
+//!
+//! Owns: every tunable of the server, its default and its bounds; the order flag, then
+//! environment, then file, then default. Never does: act on a setting. Left: `units`, `policy`.
+//! Right: `run`, which prints the result, and the result rows of the benchmark, which copy it.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+use super::units::{Size, Span};
+use crate::policy::flush::FlushPolicy;
+
+pub const DEFAULT_LISTEN: &str = "127.0.0.1:7440";
+
+/// Which engine carries ops out.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EngineFlag {
+    /// The ring where it works, else plain system calls with one warning
+    Auto,
+    /// The ring, or an error that says why not
+    Uring,
+    /// Plain system calls
+    Syscall,
+}
+
+/// How fetched bytes reach the socket.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FetchPathFlag {
+    /// Read into a buffer behind the response head, one send
+    Send,
+    /// Head with MSG_MORE, then sendfile(2)
+    Sendfile,
+}
+
+/// How far record batches of clients are looked into before they are stored.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ValidateFlag {
+    /// Header, CRC and every record, compressed batches decompressed in bounded steps (as Kafka)
+    Deep,
+    /// Header, CRC and every record of uncompressed batches; compressed ones by header and CRC
+    Records,
+}
+
+/// Where a buffered write is carried out.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WritePathFlag {
+    /// By file system: the ring where it writes inline (XFS, btrfs), else the shard's own call
+    Auto,
+    /// The ring, worker threads included
+    Ring,
+    /// pwritev2(2) on the shard's thread
+    Direct,
+}
+
+macro_rules! flags {
+    ($($(#[doc = $doc:literal])+ $name:ident: $kind:ty, $env:literal [$($extra:tt)*];)+) => {
+        /// The server's settings as typed; each may come from its flag, its `RINGLOG_*` variable
+        /// or the TOML file that `--config` names, in this order.
+        #[derive(clap::Args, Deserialize, Clone, Debug, Default)]
+        #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+        pub struct Flags {
+            $($(#[doc = $doc])+
+            #[arg(long, env = $env, $($extra)*)]
+            pub $name: Option<$kind>,)+
+        }
+
+        impl Flags {
+            /// Fills what is not set here from `below`.
+            pub fn or(self, below: Flags) -> Flags {
+                Flags { $($name: self.$name.or(below.$name),)+ }
+            }
+        }
+    };
+}
+
+flags! {
+    /// Directory of the partitions; created if missing
+    data_dir: PathBuf, "RINGLOG_DATA_DIR" [value_name = "DIR"];
+    /// First listening address; shard i takes port + i, with port 0 each takes a free one [default: 127.0.0.1:7440]
+    listen: SocketAddr, "RINGLOG_LISTEN" [value_name = "HOST:PORT"];
+    /// Host that clients are told to dial; without it they keep the host they dialled
+    advertise: String, "RINGLOG_ADVERTISE" [value_name = "HOST"];
+    /// Threads, each with its own core, ring and port [default: one a core, at most 64]
+    shards: u16, "RINGLOG_SHARDS" [value_name = "N"];
+    /// Cores of the shards, in order, such as 0,2 [default: the allowed ones in order]
+    cores: String, "RINGLOG_CORES" [value_name = "LIST"];
+    /// What carries operations out [default: auto]
+    engine: EngineFlag, "RINGLOG_ENGINE" [];
+    /// Flush policy of topics that name none: os, interval:10ms, bytes:1MiB, records:1000, each, group, group:50us [default: group]
+    flush: FlushPolicy, "RINGLOG_FLUSH" [value_name = "POLICY"];
+    /// How fetched bytes reach the socket [default: send]
+    fetch_path: FetchPathFlag, "RINGLOG_FETCH_PATH" [];
+    /// Where buffered writes are carried out [default: auto]
+    write_path: WritePathFlag, "RINGLOG_WRITE_PATH" [];
+    /// How far batches of clients are looked into [default: deep]
+    validate: ValidateFlag, "RINGLOG_VALIDATE" [];
+    /// Largest request, length prefix excluded [default: 8MiB]
+    frame_max: Size, "RINGLOG_FRAME_MAX" [value_name = "SIZE"];
+    /// Most bytes one fetch returns [default: 8MiB]
+    fetch_max: Size, "RINGLOG_FETCH_MAX" [value_name = "SIZE"];
+    /// Requests a connection may have unanswered [default: 256]
+    in_flight_max: u32, "RINGLOG_IN_FLIGHT_MAX" [value_name = "N"];
+    /// Connections a shard accepts [default: 4096]
+    connections_max: u32, "RINGLOG_CONNECTIONS_MAX" [value_name = "N"];
+    /// Buffer memory of a shard: receives, batches under write, replies [default: 256MiB]
+    shard_memory: Size, "RINGLOG_SHARD_MEMORY" [value_name = "SIZE"];
+    /// Partitions of the whole server [default: 65536]
+    partitions_max: u32, "RINGLOG_PARTITIONS_MAX" [value_name = "N"];
+    /// Segment size of topics that set none [default: 1GiB]
+    segment_bytes: Size, "RINGLOG_SEGMENT_BYTES" [value_name = "SIZE"];
+    /// How often recovery points are written down [default: 60s]
+    checkpoint_interval: Span, "RINGLOG_CHECKPOINT_INTERVAL" [value_name = "TIME"];
+    /// How long a stop may take before connections are cut [default: 10s]
+    stop_timeout: Span, "RINGLOG_STOP_TIMEOUT" [value_name = "TIME"];
+    /// Start although the file system cannot lock files (two servers would destroy the data)
+    allow_unlocked: bool, "RINGLOG_ALLOW_UNLOCKED" [num_args = 0..=1, default_missing_value = "true"];
+}
+
+/// The settings in force: every value present and within its bounds.
+#[derive(Clone, Debug, Serialize)]
+pub struct Config {
+    pub data_dir: PathBuf,
+    pub listen: SocketAddr,
+    pub advertise: Option<String>,
+    pub shards: u16,
+    pub cores: Vec<usize>,
+    pub engine: EngineFlag,
+    #[serde(serialize_with = "as_text")]
+    pub flush: FlushPolicy,
+    pub fetch_path: FetchPathFlag,
+    pub write_path: WritePathFlag,
+    pub validate: ValidateFlag,
+    pub frame_bytes_max: usize,
+    pub fetch_bytes_max: usize,
+    pub in_flight_max: usize,
+    pub connections_max: usize,
+    pub shard_memory_bytes: usize,
+    pub partitions_max: usize,
+    pub segment_bytes: u32,
+    pub checkpoint_interval: Duration,
+    pub stop_timeout: Duration,
+    pub allow_unlocked: bool,
+}
+
+fn as_text<T: std::fmt::Display, S: serde::Serializer>(v: &T, s: S) -> Result<S::Ok, S::Error> {
+    s.collect_str(v)
+}
+
+/// A setting that cannot be: which, why, and what would do.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ConfigError {
+    #[error("--{name}: {given} is outside {bounds}")]
+    OutOfBounds { name: &'static str, given: String, bounds: String },
+    #[error("--data-dir is needed: name the directory that holds the partitions")]
+    NoDataDir,
+    #[error("--cores {given:?}: {why}; write core numbers such as 0,1 out of {allowed:?}")]
+    Cores { given: String, why: String, allowed: Vec<usize> },
+    #[error("--config {path}: {why}")]
+    File { path: String, why: String },
+    #[error("--shard-memory {given} is below {least}: twice --frame-max plus --fetch-max")]
+    Memory { given: Size, least: Size },
+}
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+fn bounded(
+    name: &'static str,
+    given: Option<Size>,
+    default: u64,
+    bounds: (u64, u64),
+) -> Result<u64, ConfigError> {
+    let value = given.map_or(default, |size| size.0);
+    if (bounds.0..=bounds.1).contains(&value) {
+        return Ok(value);
+    }
+    let (low, high) = (Size(bounds.0), Size(bounds.1));
+    let bounds = format!("{low} to {high}");
+    Err(ConfigError::OutOfBounds { name, given: Size(value).to_string(), bounds })
+}
+
+fn counted(
+    name: &'static str,
+    given: Option<u32>,
+    default: u32,
+    bounds: (u32, u32),
+) -> Result<usize, ConfigError> {
+    let value = given.unwrap_or(default);
+    if (bounds.0..=bounds.1).contains(&value) {
+        return Ok(value as usize);
+    }
+    let bounds = format!("{} to {}", bounds.0, bounds.1);
+    Err(ConfigError::OutOfBounds { name, given: value.to_string(), bounds })
+}
+
+fn resolve_cores(
+    given: Option<&str>,
+    shards: Option<u16>,
+    allowed: &[usize],
+) -> Result<Vec<usize>, ConfigError> {
+    let fault = |why: String| ConfigError::Cores {
+        given: given.unwrap_or_default().to_string(),
+        why,
+        allowed: allowed.to_vec(),
+    };
+    let cores = match given {
+        None => allowed.to_vec(),
+        Some(list) => list
+            .split(',')
+            .map(|core| core.trim().parse().map_err(|_| fault(format!("{core:?} is no number"))))
+            .collect::<Result<Vec<usize>, _>>()?,
+    };
+    if let Some(core) = cores.iter().find(|core| !allowed.contains(core)) {
+        return Err(fault(format!("core {core} is not allowed to this process")));
+    }
+    if cores.is_empty() {
+        return Err(fault("no core named".to_string()));
+    }
+    let shards = shards.map_or(cores.len().min(64), usize::from);
+    // More shards than cores share them round: allowed, measured at one's own risk.
+    Ok((0..shards).map(|shard| cores[shard % cores.len()]).collect())
+}
+
+impl Config {
+    /// Checks every bound. `allowed` are the cores this process may run on.
+    pub fn resolve(flags: Flags, allowed: &[usize]) -> Result<Config, ConfigError> {
+        let shards = counted("shards", flags.shards.map(u32::from), 1, (1, 64))?;
+        let cores =
+            resolve_cores(flags.cores.as_deref(), flags.shards.map(|_| shards as u16), allowed)?;
+        let frame_max = bounded("frame-max", flags.frame_max, 8 * MIB, (64 * KIB, GIB))?;
+        let fetch_max = bounded("fetch-max", flags.fetch_max, 8 * MIB, (4 * KIB, GIB))?;
+        let memory = bounded("shard-memory", flags.shard_memory, 256 * MIB, (4 * MIB, 1024 * GIB))?;
+        let least = 2 * frame_max + fetch_max;
+        if memory < least {
+            return Err(ConfigError::Memory { given: Size(memory), least: Size(least) });
+        }
+        let segment = bounded("segment-bytes", flags.segment_bytes, GIB, (KIB, 2 * GIB - 1))?;
+        Ok(Config {
+            data_dir: flags.data_dir.ok_or(ConfigError::NoDataDir)?,
+            listen: flags
+                .listen
+                .unwrap_or_else(|| DEFAULT_LISTEN.parse().expect("a literal address")),
+            advertise: flags.advertise,
+            shards: cores.len() as u16,
+            cores,
+            engine: flags.engine.unwrap_or(EngineFlag::Auto),
+            flush: flags.flush.unwrap_or_default(),
+            fetch_path: flags.fetch_path.unwrap_or(FetchPathFlag::Send),
+            write_path: flags.write_path.unwrap_or(WritePathFlag::Auto),
+            validate: flags.validate.unwrap_or(ValidateFlag::Deep),
+            frame_bytes_max: frame_max as usize,
+            fetch_bytes_max: fetch_max as usize,
+            in_flight_max: counted("in-flight-max", flags.in_flight_max, 256, (1, 65536))?,
+            connections_max: counted("connections-max", flags.connections_max, 4096, (1, 65536))?,
+            shard_memory_bytes: memory as usize,
+            partitions_max: counted("partitions-max", flags.partitions_max, 65536, (1, 1 << 20))?,
+            segment_bytes: segment as u32,
+            checkpoint_interval: flags
+                .checkpoint_interval
+                .map_or(Duration::from_secs(60), |span| span.0),
+            stop_timeout: flags.stop_timeout.map_or(Duration::from_secs(10), |span| span.0),
+            allow_unlocked: flags.allow_unlocked.unwrap_or(false),
+        })
+    }
+
+    /// The settings as `name value` lines for the start of the log.
+    pub fn lines(&self) -> Vec<String> {
+        let value = serde_json::to_value(self).unwrap_or_default();
+        let Some(map) = value.as_object() else { return Vec::new() };
+        map.iter()
+            .map(|(name, value)| match value.as_str() {
+                Some(text) => format!("{name} {text}"),
+                None => format!("{name} {value}"),
+            })
+            .collect()
+    }
+}
+
+/// Reads the settings of a TOML file; names as the flags, without the dashes in front.
+pub fn read_file(path: &Path) -> Result<Flags, ConfigError> {
+    let fault = |why: String| ConfigError::File { path: path.display().to_string(), why };
+    let text = std::fs::read_to_string(path).map_err(|e| fault(e.to_string()))?;
+    toml::from_str(&text).map_err(|e| fault(e.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flags() -> Flags {
+        Flags { data_dir: Some("d".into()), ..Flags::default() }
+    }
+
+    #[test]
+    fn defaults_resolve_and_a_flag_wins_over_the_file() {
+        let file: Flags = toml::from_str("shards = 2\nframe-max = \"1MiB\"\nflush = \"each\"")
+            .expect("the file parses");
+        let config = Config::resolve(Flags { shards: Some(1), ..flags() }.or(file), &[0, 1])
+            .expect("in bounds");
+        assert_eq!((config.shards, config.frame_bytes_max), (1, 1 << 20));
+        assert_eq!(config.flush.to_string(), "each");
+        assert_eq!(config.cores, [0]);
+    }
+
+    #[test]
+    fn what_is_out_of_bounds_is_named_with_its_bounds() {
+        let big = Flags { frame_max: Some(Size(2 << 30)), ..flags() };
+        let error = Config::resolve(big, &[0]).expect_err("too big").to_string();
+        assert_eq!(error, "--frame-max: 2GiB is outside 64KiB to 1GiB");
+        let core = Flags { cores: Some("0,9".into()), ..flags() };
+        let error = Config::resolve(core, &[0, 1]).expect_err("no such core").to_string();
+        assert!(error.contains("core 9 is not allowed"), "{error}");
+        assert!(toml::from_str::<Flags>("sharsd = 2").is_err());
+    }
+}

@@ -1,0 +1,15 @@
+//! The process: settings, threads, the control thread's work, start and stop order.
+//!
+//! Owns: what exists once a server. Never does: the data path. Left: `shard`, `log`, `io`. Right:
+//! `cli`, tests and the benchmark, which start servers.
+
+pub mod config;
+pub mod control;
+mod datadir;
+mod requests;
+mod run;
+mod topic_config;
+mod topics;
+mod units;
+
+pub use run::{RunError, Running, run, start};

@@ -1,0 +1,362 @@
+//! What control requests do: create, delete, describe, alter topics; stats.
+//!
+//! Owns: the order of each change on disk (nothing is answered before it would survive a power
+//! cut), and waiting for the shards' part. Never does: the data path. Left: `topics`,
+//! `topic_config`, `protocol::topics`. Right: `control`, whose messages lead here.
+//!
+//! Create: directories and files synced, then the topic file, then the shards open, then the new
+//! catalogue, then the answer. Delete: out of the topic file, out of the catalogue, then the shards
+//! close, then the directories go.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::control::{Asker, Control, Waiting, legal, topic_id};
+use super::datadir::random_id;
+use super::topic_config;
+use super::topics::Topic;
+use crate::errors::ErrorCode;
+use crate::format::identity::render_uuid;
+use crate::io::Io;
+use crate::io::blocking::Blocking;
+use crate::protocol::api::{Api, Message};
+use crate::protocol::stats::{Counter, Histogram, StatsRequest, StatsResponse, flags};
+use crate::protocol::topics::{
+    AlterRequest, AlterResponse, ConfigEntry, ConfigSource, CreateRequest, CreateResponse,
+    DeleteRequest, DeleteResponse, DescribeRequest, DescribeResponse, PartitionInfo, Placed,
+};
+use crate::shard::catalogue::{Catalogue, STATE_NAMES, TopicEntry, handle_index};
+use crate::shard::histograms::{Counters, Stages};
+use crate::shard::mailbox::ToShard;
+use crate::types::Handle;
+
+type Refused = (ErrorCode, String);
+
+fn invalid(why: impl std::fmt::Display) -> Refused {
+    (ErrorCode::InvalidRequest, why.to_string())
+}
+
+fn body<'a, M: Message<'a>>(message: &M) -> Result<Vec<u8>, Refused> {
+    let mut bytes = Vec::new();
+    message
+        .encode(&mut bytes)
+        .map_err(|e| (ErrorCode::UnknownServerError, format!("the answer is too long: {e}")))?;
+    Ok(bytes)
+}
+
+impl<I: Io> Control<I> {
+    pub(super) fn request(&mut self, asker: Asker, api: u8, bytes: &[u8]) {
+        let done = match Api::from_wire(api) {
+            Some(Api::CreateTopic) => self.create(asker, bytes),
+            Some(Api::DeleteTopic) => self.delete(asker, bytes),
+            Some(Api::DescribeTopic) => self.describe(bytes).map(Some),
+            Some(Api::AlterTopic) => self.alter(bytes).map(Some),
+            Some(Api::Stats) => self.stats(asker, bytes),
+            _ => Err(invalid(format!("api {api} is not the control thread's"))),
+        };
+        match done {
+            Ok(Some(body)) => self.answer(asker, ErrorCode::None, body),
+            Ok(None) => {}
+            Err((code, why)) => self.refuse(asker, code, why),
+        }
+    }
+
+    fn create(&mut self, asker: Asker, bytes: &[u8]) -> Result<Option<Vec<u8>>, Refused> {
+        let request = CreateRequest::parse(bytes).map_err(invalid)?;
+        let name = request.name.to_string();
+        legal(&name)?;
+        let exists = self.topics.find(&name).is_some()
+            || self
+                .waiting
+                .iter()
+                .any(|w| matches!(w, Waiting::Delete { entry, .. } if entry.name == name));
+        if exists {
+            return Err((ErrorCode::TopicAlreadyExists, format!("topic {name:?} exists")));
+        }
+        let held: usize = self.topics.topics.iter().map(|t| t.partitions as usize).sum();
+        let room = self.config.partitions_max.saturating_sub(held);
+        if request.partitions == 0 || request.partitions as usize > room {
+            let why = format!(
+                "{} partitions: this server takes 1 to {room} more (--partitions-max)",
+                request.partitions
+            );
+            return Err((ErrorCode::InvalidPartitions, why));
+        }
+        let configs: BTreeMap<String, String> =
+            request.configs.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+        topic_config::resolve(&self.defaults, &configs)
+            .map_err(|why| (ErrorCode::InvalidConfig, why))?;
+        let topic =
+            Topic { name, id: render_uuid(random_id()), partitions: request.partitions, configs };
+        self.create_files(&topic).map_err(|e| {
+            (ErrorCode::KafkaStorageError, format!("creating {:?}: {e}", topic.name))
+        })?;
+        let (entry, specs) = self.entry(&topic, true);
+        let left = entry.partitions.iter().map(|p| p.handle).collect();
+        self.waiting.push(Waiting::Create { asker, name: topic.name.clone(), left, failed: None });
+        self.topics.topics.push(topic);
+        if let Err(error) = self.save_topics() {
+            self.topics.topics.pop();
+            self.waiting.pop();
+            return Err((ErrorCode::KafkaStorageError, error.to_string()));
+        }
+        let mut entries = self.catalogue.topics().to_vec();
+        entries.push(entry);
+        self.catalogue = Arc::new(Catalogue::new(entries));
+        self.broadcast_catalogue();
+        for (shard, spec) in specs {
+            self.send(shard, ToShard::Open(Box::new(spec)));
+        }
+        Ok(None)
+    }
+
+    fn create_files(&mut self, topic: &Topic) -> Result<(), String> {
+        let mut blocking = Blocking::new(&mut self.io, self.pool.clone());
+        self.dir
+            .create_topic(&mut blocking, &topic.name, topic.partitions, topic_id(&topic.id))
+            .map_err(|error| error.to_string())
+    }
+
+    /// A shard opened a partition (or could not): a creation may be complete.
+    pub(super) fn created(&mut self, handle: Handle, error: Option<String>) {
+        let at = self
+            .waiting
+            .iter()
+            .position(|w| matches!(w, Waiting::Create { left, .. } if left.contains(&handle)));
+        let Some(at) = at else { return };
+        let Waiting::Create { asker, name, left, failed } = &mut self.waiting[at] else { return };
+        left.retain(|one| *one != handle);
+        *failed = failed.take().or(error);
+        if !left.is_empty() {
+            return;
+        }
+        let (asker, name, failed) = (*asker, name.clone(), failed.take());
+        self.waiting.remove(at);
+        match (failed, self.catalogue.topic(&name)) {
+            (None, Some(entry)) => {
+                let placed = |p: &crate::shard::catalogue::PartitionEntry| Placed {
+                    handle: p.handle,
+                    shard: p.shard,
+                };
+                let partitions = entry.partitions.iter().map(placed).collect();
+                match body(&CreateResponse { id: entry.id, partitions }) {
+                    Ok(body) => self.answer(asker, ErrorCode::None, body),
+                    Err((code, why)) => self.refuse(asker, code, why),
+                }
+            }
+            (why, _) => {
+                let why = why.unwrap_or_else(|| "deleted meanwhile".to_string());
+                self.refuse(asker, ErrorCode::KafkaStorageError, why);
+            }
+        }
+    }
+
+    fn delete(&mut self, asker: Asker, bytes: &[u8]) -> Result<Option<Vec<u8>>, Refused> {
+        let request = DeleteRequest::parse(bytes).map_err(invalid)?;
+        let entry = self.known(request.name)?;
+        let before = self.topics.clone();
+        self.topics.topics.retain(|topic| topic.name != entry.name);
+        self.topics.generation = self.topics.generation.wrapping_add(1);
+        if let Err(error) = self.save_topics() {
+            self.topics = before;
+            return Err((ErrorCode::KafkaStorageError, error.to_string()));
+        }
+        let entries =
+            self.catalogue.topics().iter().filter(|t| t.name != entry.name).cloned().collect();
+        self.catalogue = Arc::new(Catalogue::new(entries));
+        self.broadcast_catalogue();
+        let left = entry.partitions.iter().map(|p| p.handle).collect();
+        for partition in &entry.partitions {
+            self.send(partition.shard, ToShard::Drop(partition.handle));
+        }
+        self.waiting.push(Waiting::Delete { asker, entry, left });
+        Ok(None)
+    }
+
+    /// A shard let a partition go: when all have, the directories go too.
+    pub(super) fn dropped(&mut self, handle: Handle) {
+        let at = self
+            .waiting
+            .iter()
+            .position(|w| matches!(w, Waiting::Delete { left, .. } if left.contains(&handle)));
+        let Some(at) = at else { return };
+        let Waiting::Delete { asker, entry, left } = &mut self.waiting[at] else { return };
+        left.retain(|one| *one != handle);
+        if !left.is_empty() {
+            return;
+        }
+        let (asker, entry) = (*asker, Arc::clone(entry));
+        self.waiting.remove(at);
+        for partition in &entry.partitions {
+            self.free.push(handle_index(partition.handle) as u32);
+            self.offline.remove(&partition.handle);
+        }
+        let mut blocking = Blocking::new(&mut self.io, self.pool.clone());
+        let partitions = entry.partitions.len() as u32;
+        match self.dir.delete_topic(&mut blocking, &entry.name, partitions) {
+            Ok(()) => match body(&DeleteResponse) {
+                Ok(body) => self.answer(asker, ErrorCode::None, body),
+                Err((code, why)) => self.refuse(asker, code, why),
+            },
+            Err(error) => self.refuse(asker, ErrorCode::KafkaStorageError, error),
+        }
+    }
+
+    fn known(&self, name: &str) -> Result<Arc<TopicEntry>, Refused> {
+        legal(name)?;
+        self.catalogue.topic(name).cloned().ok_or_else(|| {
+            let why = format!("no topic {name:?}; `ringlog topic list` shows what there is");
+            (ErrorCode::UnknownTopicOrPartition, why)
+        })
+    }
+
+    fn config_rows(
+        &self,
+        name: &str,
+    ) -> Result<Vec<(&'static str, String, ConfigSource)>, Refused> {
+        let none = BTreeMap::new();
+        let overrides = self.topics.find(name).map_or(&none, |topic| &topic.configs);
+        let settings = topic_config::resolve(&self.defaults, overrides)
+            .map_err(|why| (ErrorCode::InvalidConfig, why))?;
+        let server = topic_config::describe(&self.defaults, &none);
+        let built_in = topic_config::describe(&Default::default(), &none);
+        let rows = topic_config::describe(&settings, overrides);
+        Ok(rows
+            .into_iter()
+            .zip(server.into_iter().zip(built_in))
+            .map(|((name, value, own), (server, built_in))| {
+                let source = match own {
+                    true => ConfigSource::Topic,
+                    false if server.1 != built_in.1 => ConfigSource::Server,
+                    false => ConfigSource::Default,
+                };
+                (name, value, source)
+            })
+            .collect())
+    }
+
+    fn describe(&mut self, bytes: &[u8]) -> Result<Vec<u8>, Refused> {
+        let request = DescribeRequest::parse(bytes).map_err(invalid)?;
+        let entry = self.known(request.name)?;
+        let rows = self.config_rows(&entry.name)?;
+        let partitions = entry
+            .partitions
+            .iter()
+            .map(|partition| {
+                let marks = partition.marks.now();
+                let state = STATE_NAMES.get(marks.state as usize).copied().unwrap_or("unknown");
+                PartitionInfo {
+                    index: partition.index,
+                    handle: partition.handle,
+                    shard: partition.shard,
+                    start: marks.start,
+                    high_watermark: marks.high_watermark,
+                    staged: marks.staged,
+                    written: marks.written,
+                    durable: marks.durable,
+                    leader_epoch: marks.epoch as i32,
+                    bytes: marks.bytes as u64,
+                    segments: marks.segments as u32,
+                    state: self.offline.get(&partition.handle).map_or(state, String::as_str),
+                }
+            })
+            .collect();
+        let configs = config_entries(&rows);
+        body(&DescribeResponse { name: &entry.name, id: entry.id, configs, partitions })
+    }
+
+    fn alter(&mut self, bytes: &[u8]) -> Result<Vec<u8>, Refused> {
+        let request = AlterRequest::parse(bytes).map_err(invalid)?;
+        let entry = self.known(request.name)?;
+        let before = self.topics.clone();
+        let Some(topic) = self.topics.topics.iter_mut().find(|t| t.name == entry.name) else {
+            return Err((ErrorCode::UnknownTopicOrPartition, entry.name.clone()));
+        };
+        for (key, value) in &request.changes {
+            match value {
+                Some(value) => topic.configs.insert(key.to_string(), value.to_string()),
+                None => topic.configs.remove(*key),
+            };
+        }
+        let settings = match topic_config::resolve(&self.defaults, &topic.configs) {
+            Ok(settings) => settings,
+            Err(why) => {
+                self.topics = before;
+                return Err((ErrorCode::InvalidConfig, why));
+            }
+        };
+        if let Err(error) = self.save_topics() {
+            self.topics = before;
+            return Err((ErrorCode::KafkaStorageError, error.to_string()));
+        }
+        for partition in &entry.partitions {
+            let settings = Box::new(settings.clone());
+            self.send(partition.shard, ToShard::Alter(partition.handle, settings));
+        }
+        let rows = self.config_rows(&entry.name)?;
+        body(&AlterResponse { configs: config_entries(&rows) })
+    }
+
+    fn stats(&mut self, asker: Asker, bytes: &[u8]) -> Result<Option<Vec<u8>>, Refused> {
+        let request = StatsRequest::parse(bytes).map_err(invalid)?;
+        let asked: Vec<_> = match request.flags & flags::THIS_SHARD {
+            0 => (0..self.shards.len()).collect(),
+            _ => vec![usize::from(asker.shard.0)],
+        };
+        // Answers are counted, not named: two askers at once each get a whole set.
+        for &shard in &asked {
+            self.shards[shard].send(ToShard::Snapshot);
+        }
+        self.waiting.push(Waiting::Stats {
+            asker,
+            left: asked,
+            flags: request.flags,
+            stages: Box::default(),
+            counters: Box::default(),
+        });
+        Ok(None)
+    }
+
+    pub(super) fn snapshot(&mut self, shard: usize, stages: &Stages, counters: &Counters) {
+        let at = self
+            .waiting
+            .iter()
+            .position(|w| matches!(w, Waiting::Stats { left, .. } if left.contains(&shard)));
+        let Some(at) = at else { return };
+        let Waiting::Stats { left, stages: sum, counters: total, .. } = &mut self.waiting[at]
+        else {
+            return;
+        };
+        left.retain(|one| *one != shard);
+        sum.merge(stages);
+        total.add(counters);
+        if !left.is_empty() {
+            return;
+        }
+        if let Waiting::Stats { asker, flags, stages, counters, .. } = self.waiting.remove(at) {
+            self.answer_stats(asker, flags, &stages, &counters);
+        }
+    }
+
+    fn answer_stats(&self, asker: Asker, asked: u32, stages: &Stages, counters: &Counters) {
+        let named = if asked & flags::COUNTERS != 0 { counters.named() } else { Vec::new() };
+        let exported = if asked & flags::HISTOGRAMS != 0 { stages.export() } else { Vec::new() };
+        let response = StatsResponse {
+            uptime_ms: self.started.elapsed().as_millis() as u64,
+            shards: self.shards.len() as u16,
+            counters: named.iter().map(|&(name, value)| Counter { name, value }).collect(),
+            histograms: exported
+                .iter()
+                .map(|(name, data)| Histogram { name, unit: "us", data })
+                .collect(),
+        };
+        match body(&response) {
+            Ok(body) => self.answer(asker, ErrorCode::None, body),
+            Err((code, why)) => self.refuse(asker, code, why),
+        }
+    }
+}
+
+fn config_entries<'a>(rows: &'a [(&'static str, String, ConfigSource)]) -> Vec<ConfigEntry<'a>> {
+    rows.iter().map(|(key, value, source)| ConfigEntry { key, value, source: *source }).collect()
+}

@@ -1,0 +1,393 @@
+//! Starting and stopping: the order in which threads, engines and files come and go.
+//!
+//! Owns: the threads. Never does: requests. Left: `config`, `control`, `shard`, `io`. Right: `cli`
+//! (`run`), tests and the benchmark (`start`).
+//!
+//! Start: settings, engine, lock and scan of the data directory, shards with their listeners,
+//! recovery, then connections. Stop: as `control` says; the lock goes last.
+
+use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::config::{
+    Config, ConfigError, EngineFlag, FetchPathFlag, Flags, ValidateFlag, WritePathFlag,
+};
+use super::control::{Control, ControlError, Phase};
+use super::datadir::{self, Home};
+use crate::format::validate::Depth;
+use crate::io::blocking::Blocking;
+use crate::io::buffers::Pool;
+use crate::io::engine::{self, Chosen, EngineKind};
+use crate::io::lock::{DirLock, WithoutLocks};
+use crate::io::op::Waker;
+use crate::io::probe::{DirFacts, Features};
+use crate::io::syscall::{SyscallIo, SyscallOptions};
+use crate::io::uring::{UringIo, UringOptions, WritePath};
+use crate::io::{Io, affinity, signal};
+use crate::log::datadir::DataDirError;
+use crate::shard::mailbox::{ControlBox, FromShard, MAILBOX_MESSAGES_MAX, ShardBox, ToShard};
+use crate::shard::{FetchPath, Hello, Shard, ShardConfig};
+use crate::types::{AckLevel, Micros, ShardId};
+
+/// What one compressed batch may expand to while it is checked (R88).
+const DECOMPRESSED_BYTES_MAX: u64 = 256 << 20;
+
+/// Why a server did not start, or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    #[error("engine: {0}")]
+    Engine(String),
+    #[error("listening on {addr}: {why}; choose another address with --listen")]
+    Listen { addr: SocketAddr, why: String },
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// A server that serves.
+pub struct Running {
+    /// Where each shard listens, in order.
+    pub addresses: Vec<SocketAddr>,
+    control: SyncSender<FromShard>,
+    thread: JoinHandle<Result<(), RunError>>,
+}
+
+impl Running {
+    /// Stops gracefully and waits for the end.
+    pub fn stop(self) -> Result<(), RunError> {
+        // A control thread that has ended already takes no message and needs none.
+        let _ = self.control.send(FromShard::StopAsked);
+        self.wait()
+    }
+
+    /// Waits for the end.
+    pub fn wait(self) -> Result<(), RunError> {
+        match self.thread.join() {
+            Ok(ended) => ended,
+            Err(_) => Err(RunError::Failed("the control thread panicked".to_string())),
+        }
+    }
+}
+
+/// Serves until SIGTERM or SIGINT; prints where it listens on standard output.
+pub fn run(flags: Flags) -> Result<(), RunError> {
+    let running = start(flags)?;
+    for address in &running.addresses {
+        println!("listening on {address}");
+    }
+    let control = running.control.clone();
+    signal::on_stop(move |stop| {
+        tracing::info!("stopping: {stop:?}");
+        // A control thread that has ended already takes no message and needs none.
+        let _ = control.send(FromShard::StopAsked);
+    })
+    .map_err(|errno| RunError::Failed(format!("watching for SIGTERM: {errno}")))?;
+    running.wait()
+}
+
+/// Starts a server on threads of its own; returns once it takes connections.
+pub fn start(flags: Flags) -> Result<Running, RunError> {
+    let cores = affinity::allowed_cores().map_err(|e| RunError::Failed(e.to_string()))?;
+    let config = Config::resolve(flags, &cores)?;
+    for line in config.lines() {
+        tracing::info!("setting {line}");
+    }
+    match signal::raise_nofile() {
+        Ok(limit) => tracing::info!("open files: {limit:?}"),
+        Err(errno) => tracing::warn!("open files: the limit stays as it is: {errno}"),
+    }
+    let (to_control, from_shards) = sync_channel(MAILBOX_MESSAGES_MAX);
+    let (ready, is_ready) = sync_channel(1);
+    let sender = to_control.clone();
+    let thread = std::thread::Builder::new()
+        .name("control".to_string())
+        .spawn(move || serve(config, sender, &from_shards, &ready))
+        .map_err(|e| RunError::Failed(format!("starting the control thread: {e}")))?;
+    match is_ready.recv() {
+        Ok(addresses) => Ok(Running { addresses, control: to_control, thread }),
+        Err(_) => Err(match thread.join() {
+            Ok(Err(error)) => error,
+            _ => RunError::Failed("the control thread ended before it served".to_string()),
+        }),
+    }
+}
+
+/// The control thread, from start to end.
+fn serve(
+    config: Config,
+    sender: SyncSender<FromShard>,
+    messages: &Receiver<FromShard>,
+    ready: &SyncSender<Vec<SocketAddr>>,
+) -> Result<(), RunError> {
+    let features = Features::probe();
+    let kind = match config.engine {
+        EngineFlag::Auto => EngineKind::Auto,
+        EngineFlag::Uring => EngineKind::Uring,
+        EngineFlag::Syscall => EngineKind::Syscall,
+    };
+    let chosen = engine::choose(kind, &features).map_err(|e| RunError::Engine(e.to_string()))?;
+    match chosen.is_fallback {
+        true => tracing::warn!("engine {}: {}", chosen.kind, chosen.why),
+        false => tracing::info!("engine {}: {}", chosen.kind, chosen.why),
+    }
+    let mut io = SyscallIo::new(SyscallOptions::inline())
+        .map_err(|e| RunError::Engine(format!("the control thread's engine: {e}")))?;
+    let mut blocking = Blocking::new(&mut io, Pool::new(64 << 20));
+    let fault = |error: DataDirError| super::control::fault(&config.data_dir, error);
+    datadir::make(&mut blocking, &config.data_dir).map_err(fault)?;
+    let without_locks =
+        if config.allow_unlocked { WithoutLocks::Proceed } else { WithoutLocks::Refuse };
+    let lock = DirLock::acquire(&config.data_dir, without_locks)
+        .map_err(|error| super::control::fault(&config.data_dir, error))?;
+    let dir = Home::open(&mut blocking, &config.data_dir).map_err(fault)?;
+    let facts = DirFacts::probe(&config.data_dir)
+        .map_err(|errno| super::control::fault(&config.data_dir, errno))?;
+    let write_path = write_path(&config, &chosen, &facts);
+    let mut threads = Threads::start(&config, &chosen, write_path, &sender)?;
+    let addresses = threads.addresses.clone();
+    let boxes = threads.boxes.clone();
+    threads.introduce(hello(&config, &chosen, &dir, &addresses));
+    let interval = config.checkpoint_interval;
+    let mut control = Control::new(io, config, dir, boxes)?;
+    control.open_all();
+    let mut told = false;
+    let mut next = Instant::now() + interval;
+    while control.phase() != Phase::Ended {
+        match messages.recv_timeout(next.saturating_duration_since(Instant::now())) {
+            Ok(message) => control.handle(message),
+            Err(RecvTimeoutError::Timeout) => {
+                control.checkpoint();
+                next = Instant::now() + interval;
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+        if control.phase() == Phase::Serving && !told {
+            told = true;
+            tracing::info!("serving {addresses:?}");
+            let _ = ready.send(addresses.clone());
+        }
+    }
+    threads.join();
+    drop(lock);
+    control.failure().map_or(Ok(()), |why| Err(RunError::Failed(why)))
+}
+
+/// Where buffered writes go, and the start lines that say what the directory is good for.
+fn write_path(config: &Config, chosen: &Chosen, facts: &DirFacts) -> WritePath {
+    if facts.durable.holds {
+        tracing::info!("flush policy {}: {}", config.flush, config.flush.promise());
+    } else {
+        tracing::warn!(
+            "flush policy {}: {} - but not here: {}",
+            config.flush,
+            config.flush.promise(),
+            facts.durable.why
+        );
+    }
+    let (path, why) = match config.write_path {
+        WritePathFlag::Ring => (WritePath::Ring, "asked for"),
+        WritePathFlag::Direct => (WritePath::Direct, "asked for"),
+        WritePathFlag::Auto => (facts.write_path(), facts.inline_writes.why.as_str()),
+    };
+    if chosen.kind != EngineKind::Syscall {
+        tracing::info!("buffered writes: {path:?} ({why})");
+    }
+    path
+}
+
+fn hello(config: &Config, chosen: &Chosen, dir: &Home, at: &[SocketAddr]) -> Hello {
+    let host = |address: &SocketAddr| match &config.advertise {
+        Some(host) => host.clone(),
+        None if address.ip().is_unspecified() => String::new(),
+        None => address.ip().to_string(),
+    };
+    Hello {
+        server: format!("ringlog {}", env!("CARGO_PKG_VERSION")),
+        cluster_id: dir.cluster_id().to_string(),
+        node_id: dir.node_id(),
+        engine: chosen.kind.to_string(),
+        flush_policy: config.flush.to_string(),
+        policy_level: match config.flush.promises_durable() {
+            true => AckLevel::Durable,
+            false => AckLevel::Written,
+        },
+        promise: config.flush.promise(),
+        shards: at.iter().map(|address| (host(address), address.port())).collect(),
+    }
+}
+
+/// What a shard's thread tells once its engine and its listener exist.
+struct Born {
+    waker: Waker,
+    address: SocketAddr,
+}
+
+type Introduction = (Hello, Receiver<ToShard>);
+
+/// The shards' threads.
+struct Threads {
+    handles: Vec<JoinHandle<()>>,
+    boxes: Vec<ShardBox>,
+    inboxes: Vec<Receiver<ToShard>>,
+    introductions: Vec<SyncSender<Introduction>>,
+    addresses: Vec<SocketAddr>,
+}
+
+impl Threads {
+    fn start(
+        config: &Config,
+        chosen: &Chosen,
+        write_path: WritePath,
+        control: &SyncSender<FromShard>,
+    ) -> Result<Threads, RunError> {
+        let mut threads = Threads {
+            handles: Vec::new(),
+            boxes: Vec::new(),
+            inboxes: Vec::new(),
+            introductions: Vec::new(),
+            addresses: Vec::new(),
+        };
+        for (shard, &core) in config.cores.iter().enumerate() {
+            let id = ShardId(shard as u16);
+            let (born, is_born) = sync_channel(1);
+            let (introduce, introduction) = sync_channel(1);
+            let seed = Seed {
+                id,
+                core,
+                config: config.clone(),
+                kind: chosen.kind,
+                write_path,
+                control: control.clone(),
+                born,
+                introduction,
+            };
+            let handle = std::thread::Builder::new()
+                .name(format!("shard-{shard}"))
+                .spawn(move || seed.grow())
+                .map_err(|e| RunError::Failed(format!("starting shard {shard}: {e}")))?;
+            let Born { waker, address } = is_born
+                .recv()
+                .unwrap_or_else(|_| Err(RunError::Failed(format!("shard {shard} died"))))?;
+            let (mailbox, inbox) = ShardBox::new(waker);
+            threads.handles.push(handle);
+            threads.boxes.push(mailbox);
+            threads.inboxes.push(inbox);
+            threads.introductions.push(introduce);
+            threads.addresses.push(address);
+        }
+        Ok(threads)
+    }
+
+    /// Every address is known: the shards begin to turn.
+    fn introduce(&mut self, hello: Hello) {
+        let inboxes = self.inboxes.drain(..);
+        for (inbox, introduce) in inboxes.zip(self.introductions.drain(..)) {
+            let _ = introduce.send((hello.clone(), inbox));
+        }
+    }
+
+    fn join(self) {
+        for handle in self.handles {
+            // A panic was reported by the shard itself.
+            let _ = handle.join();
+        }
+    }
+}
+
+/// All a shard's thread is born with.
+struct Seed {
+    id: ShardId,
+    core: usize,
+    config: Config,
+    kind: EngineKind,
+    write_path: WritePath,
+    control: SyncSender<FromShard>,
+    born: SyncSender<Result<Born, RunError>>,
+    introduction: Receiver<Introduction>,
+}
+
+impl Seed {
+    /// The whole life of a shard's thread.
+    fn grow(self) {
+        if let Err(errno) = affinity::pin(self.core) {
+            tracing::warn!("shard {} is not pinned to core {}: {errno}", self.id, self.core);
+        }
+        let (id, control) = (self.id, self.control.clone());
+        let lived = std::panic::catch_unwind(AssertUnwindSafe(|| match self.kind {
+            EngineKind::Syscall => match SyscallIo::new(SyscallOptions::default()) {
+                Ok(io) => self.live(io),
+                Err(errno) => self.stillborn(&format!("system calls: {errno}")),
+            },
+            EngineKind::Auto | EngineKind::Uring => {
+                let write_path = self.write_path;
+                match UringIo::new(UringOptions { write_path, ..UringOptions::default() }) {
+                    Ok(io) => self.live(io),
+                    Err(error) => self.stillborn(&error.to_string()),
+                }
+            }
+        }));
+        let why = match lived {
+            Ok(Ok(())) => return,
+            Ok(Err(why)) => why,
+            Err(_) => "it panicked; the lines above say where".to_string(),
+        };
+        let _ = control.send(FromShard::Failed { shard: id, why });
+    }
+
+    fn stillborn(self, why: &str) -> Result<(), String> {
+        let _ = self.born.send(Err(RunError::Engine(why.to_string())));
+        Ok(())
+    }
+
+    fn live<I: Io>(self, mut io: I) -> Result<(), String> {
+        let mut addr = self.config.listen;
+        if addr.port() != 0 {
+            addr.set_port(addr.port().saturating_add(self.id.0));
+        }
+        let (listener, address) = match io.listen(addr) {
+            Ok(listening) => listening,
+            Err(errno) => {
+                let _ = self.born.send(Err(RunError::Listen { addr, why: errno.to_string() }));
+                return Ok(());
+            }
+        };
+        let _ = self.born.send(Ok(Born { waker: io.waker(), address }));
+        // The start failed elsewhere: nothing to do.
+        let Ok((hello, inbox)) = self.introduction.recv() else { return Ok(()) };
+        let config = shard_config(self.id, &self.config, hello);
+        let control = ControlBox::new(self.control.clone());
+        let mut shard = Shard::new(io, config, listener, inbox, control);
+        while !shard.is_ended() {
+            shard.tick().map_err(|errno| format!("its engine: {errno}"))?;
+        }
+        Ok(())
+    }
+}
+
+fn shard_config(id: ShardId, config: &Config, hello: Hello) -> ShardConfig {
+    ShardConfig {
+        id,
+        fetch_path: match config.fetch_path {
+            FetchPathFlag::Send => FetchPath::Send,
+            FetchPathFlag::Sendfile => FetchPath::Sendfile,
+        },
+        depth: match config.validate {
+            ValidateFlag::Deep => Depth::Deep,
+            ValidateFlag::Records => Depth::Records,
+        },
+        decompressed_bytes_max: DECOMPRESSED_BYTES_MAX,
+        frame_bytes_max: config.frame_bytes_max as u32,
+        fetch_bytes_max: config.fetch_bytes_max,
+        in_flight_max: config.in_flight_max,
+        connections_max: config.connections_max,
+        memory_bytes: config.shard_memory_bytes,
+        stop_timeout: Micros(config.stop_timeout.min(Duration::from_secs(3600)).as_micros() as u64),
+        hello,
+    }
+}

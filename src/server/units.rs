@@ -1,0 +1,103 @@
+//! Sizes and times as people write them: `64KiB`, `10ms`.
+//!
+//! Owns: the two value types of flags and files. Never does: bounds (Config::resolve does).
+//! Left: `bytesize`, `humantime`. Right: `config`.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer};
+
+use crate::policy::FlushPolicy;
+
+/// A number of bytes: `1048576`, `64KiB`, `1GiB`, `10MB`.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Size(pub u64);
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Size, String> {
+        let parsed: Result<bytesize::ByteSize, String> = text.trim().parse();
+        parsed
+            .map(|size| Size(size.as_u64()))
+            .map_err(|_| format!("{text:?} is not a size; write for example 65536, 64KiB or 1GiB"))
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [(1u64 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+        let exact = units.iter().find(|(unit, _)| self.0 >= *unit && self.0.is_multiple_of(*unit));
+        match exact {
+            Some((unit, name)) => write!(f, "{}{name}", self.0 / unit),
+            None => write!(f, "{}", self.0),
+        }
+    }
+}
+
+/// A length of time: `50us`, `10ms`, `2s`, `7days`.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Span(pub Duration);
+
+impl FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Span, String> {
+        humantime::parse_duration(text.trim())
+            .map(Span)
+            .map_err(|e| format!("{text:?} is not a time: {e}; write for example 50us, 10ms or 2s"))
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        humantime::format_duration(self.0).fmt(f)
+    }
+}
+
+/// Files may give a plain number or a string with its unit.
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Size, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Raw {
+            Number(u64),
+            Text(String),
+        }
+        match Raw::deserialize(deserializer)? {
+            Raw::Number(bytes) => Ok(Size(bytes)),
+            Raw::Text(text) => text.parse().map_err(serde::de::Error::custom),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for FlushPolicy {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<FlushPolicy, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Span, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_times_take_units_and_say_what_is_wrong() {
+        assert_eq!("64KiB".parse::<Size>(), Ok(Size(65536)));
+        assert_eq!("1GiB".parse::<Size>(), Ok(Size(1 << 30)));
+        assert_eq!("4096".parse::<Size>(), Ok(Size(4096)));
+        assert!("12 parsecs".parse::<Size>().unwrap_err().contains("64KiB"));
+        assert_eq!("50us".parse::<Span>(), Ok(Span(Duration::from_micros(50))));
+        assert!("soon".parse::<Span>().unwrap_err().contains("10ms"));
+        assert_eq!(Size(1 << 20).to_string(), "1MiB");
+        assert_eq!(Size(100_000).to_string(), "100000");
+    }
+}

@@ -1,0 +1,97 @@
+//! List offsets as a job: the specials at once, times through a lookup.
+//!
+//! Owns: the rule of which offset answers which question. Never does: read past the high
+//! watermark. Left: `log` (`TimeLookup`). Right: `jobs`, which drives it.
+
+use super::Shard;
+use super::conn::{Answer, ConnId};
+use super::jobs::file_of;
+use crate::errors::ErrorCode;
+use crate::io::{Errno, Io, Op, Outcome};
+use crate::log::{TimeLookup, When};
+use crate::protocol::api::Api;
+use crate::protocol::error::Detail;
+use crate::protocol::offsets::{ListOffsetsRequest, ListOffsetsResponse, special};
+use crate::types::Handle;
+
+#[derive(Debug)]
+pub struct OffsetsJob {
+    pub conn: ConnId,
+    pub sequence: u32,
+    correlation: u32,
+    handle: Handle,
+    timestamp: i64,
+    lookup: Option<TimeLookup>,
+}
+
+impl OffsetsJob {
+    pub fn new(
+        conn: ConnId,
+        sequence: u32,
+        correlation: u32,
+        request: &ListOffsetsRequest,
+    ) -> OffsetsJob {
+        let (handle, timestamp) = (request.handle, request.timestamp);
+        OffsetsJob { conn, sequence, correlation, handle, timestamp, lookup: None }
+    }
+
+    fn found(&self, offset: i64, timestamp: i64) -> Option<Answer> {
+        let mut frame = Vec::new();
+        let response = ListOffsetsResponse { offset, timestamp };
+        super::control::encode(Api::ListOffsets, self.correlation, &response, &mut frame);
+        Some(Answer::Frame(frame))
+    }
+
+    fn failed(&self, code: ErrorCode, message: &str, detail: Detail) -> Option<Answer> {
+        let api = Api::ListOffsets.to_wire();
+        Some(super::control::error_answer(api, self.correlation, code, message, detail))
+    }
+}
+
+impl<I: Io> Shard<I> {
+    pub(super) fn step_offsets(
+        &mut self,
+        id: u32,
+        job: &mut OffsetsJob,
+        came: Option<(Op, Result<Outcome, Errno>)>,
+    ) -> Option<Answer> {
+        let Some(slot) = self.parts.find(job.handle) else {
+            let (code, message, detail) = self.not_here(job.handle);
+            return job.failed(code, &message, detail);
+        };
+        let partition = &mut self.parts.get(slot)?.partition;
+        let lookup = match job.timestamp {
+            special::LATEST => return job.found(partition.high_watermark().get(), -1),
+            special::EARLIEST => return job.found(partition.log_start().get(), -1),
+            special::MAX_TIMESTAMP => job.lookup.get_or_insert_with(|| TimeLookup::new(When::Max)),
+            time if time >= 0 => {
+                job.lookup.get_or_insert_with(|| TimeLookup::new(When::AtOrAfter(time)))
+            }
+            other => {
+                let message = format!("timestamp {other}: give -1, -2, -3 or milliseconds");
+                return job.failed(ErrorCode::UnsupportedVersion, &message, Detail::None);
+            }
+        };
+        let step = match came {
+            None => lookup.step(partition, None),
+            Some((Op::Read { into, .. }, Ok(_))) => lookup.step(partition, Some(into.bytes())),
+            Some((Op::Read { .. }, Err(errno))) if errno.is_transient() => {
+                lookup.step(partition, None)
+            }
+            Some((Op::Open { .. }, opened)) => {
+                lookup.opened(partition, opened.map(file_of));
+                lookup.step(partition, None)
+            }
+            Some((op, result)) => {
+                let message = format!("{op:?}: {result:?}");
+                return job.failed(ErrorCode::KafkaStorageError, &message, Detail::None);
+            }
+        };
+        self.parts.touch_if_work(slot);
+        match self.submit_step(id, step)? {
+            Ok(Some((offset, timestamp))) => job.found(offset.get(), timestamp),
+            Ok(None) => job.found(-1, -1),
+            Err(message) => job.failed(ErrorCode::KafkaStorageError, &message, Detail::None),
+        }
+    }
+}
