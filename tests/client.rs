@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fake::{Log, Peer, produced, start, start_shards};
 use ringlog::client::machine::MachineError;
@@ -181,6 +181,28 @@ fn trickling_answers_survive_any_number_of_timeouts() {
         let answer = (0..10_000).find_map(|_| connection.poll(short).unwrap());
         assert_eq!(answer.expect("the bytes came").ticket, ticket);
         assert_eq!(durable(&connection), 77);
+    }
+}
+
+/// Polls that wait for nothing are cheap, and still bring the answer.
+#[test]
+fn glances_bring_answers() {
+    for transport in transports() {
+        let address = start(|_, mut peer| {
+            while let Some((header, body)) = peer.next_after_hello() {
+                let response = echo(&mut peer, &body);
+                peer.answer(&header, &response);
+            }
+        });
+        let mut connection = Connection::open(&address, &options(transport)).unwrap();
+        for i in 0..20 {
+            connection.send(&flush(i)).unwrap();
+            let give_up = Instant::now() + LONG;
+            while connection.poll(Duration::ZERO).unwrap().is_none() {
+                assert!(Instant::now() < give_up, "{} never sees its answer", transport.name());
+            }
+            assert_eq!(durable(&connection), i64::from(i));
+        }
     }
 }
 
@@ -385,7 +407,8 @@ fn a_body_that_cannot_be_read_is_an_error() {
 }
 
 fn producer_options(batch_bytes: usize) -> ProducerOptions {
-    ProducerOptions { batch_bytes, ack_timeout: LONG, ..ProducerOptions::default() }
+    // Batches end by size alone, so that tests know which record is where.
+    ProducerOptions { batch_bytes, linger: LONG, ack_timeout: LONG, ..ProducerOptions::default() }
 }
 
 /// Every record is acked once, in order, and lies in the log as sent; for each codec.
@@ -694,6 +717,35 @@ fn consumers_reopen() {
         let error = consumer.poll_through(&mut client, |_| panic!("not ours")).unwrap_err();
         assert!(matches!(error, Error::TopicReplaced { .. }), "{error}");
     }
+}
+
+/// A server that stops says so before it goes: the consumer waits for its successor.
+#[test]
+fn consumers_wait_for_a_server_that_restarts() {
+    let mut log = Log::default();
+    log.append(0, &batch_of(&["a"], Codec::None));
+    let log = Mutex::new(log);
+    let stopping = AtomicUsize::new(4);
+    let address = start(move |_, mut peer| {
+        while let Some((header, body)) = peer.next_after_hello() {
+            let fetch = header.api == Api::Fetch.to_wire();
+            let left = stopping.load(Ordering::SeqCst);
+            if fetch && left > 0 {
+                stopping.store(left - 1, Ordering::SeqCst);
+                peer.refuse(&header, ErrorCode::ShuttingDown, Detail::None);
+                return;
+            }
+            log.lock().unwrap().serve(&mut peer, &header, &body);
+        }
+    });
+    let mut client = client(&address, Transport::Blocking);
+    let options = ConsumerOptions::default();
+    let mut consumer = Consumer::new(&mut client, "t", 0, Start::Earliest, options).unwrap();
+    let error = consumer.poll(|_| panic!("it stops")).unwrap_err();
+    assert_eq!(error.server_code(), Some(ErrorCode::ShuttingDown), "{error}");
+    let mut seen = 0;
+    consumer.poll_through(&mut client, |_| seen += 1).unwrap();
+    assert_eq!(seen, 1);
 }
 
 /// The lowest door: both transports end cleanly with a read in flight.

@@ -1,7 +1,7 @@
 //! The command line: one file a subcommand, shared flags and exit codes here.
 //!
 //! Owns: parsing, exit codes (0 done, 1 failed, 2 bad usage), where logs go. Never does: the work.
-//! Left: `server`, `client`, `format`. Right: `main`.
+//! Left: `server`, `client`, `format`, `io::probe`. Right: `main`.
 
 mod connect;
 mod consume;
@@ -15,6 +15,7 @@ mod lines;
 mod offsets;
 mod output;
 mod partitions;
+mod probe;
 mod produce;
 mod render;
 mod serve;
@@ -36,19 +37,22 @@ pub struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    /// Serve partitions from a data directory until SIGTERM or SIGINT.
     Serve(serve::Serve),
-    /// Make, list, describe, alter and delete topics
+    /// Make, list, describe, alter and delete topics.
     Topic(topic::Topic),
-    /// Send the lines of a file or of standard input
+    /// Send the lines of a file or of standard input.
     Produce(produce::Produce),
-    /// Print records, up to the log's end or for ever
+    /// Print records, up to the log's end or for ever.
     Consume(consume::Consume),
-    /// Find the offset of a time, or of an end of the log
+    /// Find the offset of a time, or of an end of the log.
     Offsets(offsets::Offsets),
-    /// Print what is in a log's files, as kafka-dump-log does
-    Dump(dump::Dump),
-    /// The server's counters, and its latencies stage by stage
+    /// The server's counters, and its latencies stage by stage.
     Stats(stats::Stats),
+    /// Print what is in a log's files, as kafka-dump-log prints it.
+    Dump(dump::Dump),
+    /// What the kernel and a directory's disk allow, and which way each operation goes.
+    Probe(probe::Probe),
 }
 
 /// Why a command failed: what, where, and what to do, in one text for people.
@@ -66,13 +70,14 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     log_to_stderr();
     let done = match cli.command {
-        Command::Serve(serve) => serve.run(),
+        Command::Serve(args) => args.run(),
         Command::Topic(args) => topic::run(&args),
         Command::Produce(args) => produce::run(&args),
         Command::Consume(args) => consume::run(&args),
         Command::Offsets(args) => offsets::run(&args),
-        Command::Dump(args) => dump::run(&args),
         Command::Stats(args) => stats::run(&args),
+        Command::Dump(args) => dump::run(&args),
+        Command::Probe(args) => probe::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use super::Failure;
 use crate::server::config::{Flags, read_file};
 
-/// Serve partitions from a data directory until SIGTERM or SIGINT
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Every flag may also come from its RINGLOG_* variable or the TOML file of --config;

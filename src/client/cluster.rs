@@ -11,13 +11,9 @@ use super::backoff::Backoff;
 use super::connection::{Connection, Options, ServerInfo};
 use super::error::Error;
 use super::metadata::Metadata;
-use crate::errors::ErrorCode;
 use crate::protocol::Request;
 use crate::protocol::metadata::{MetadataRequest, MetadataResponse, PartitionMeta};
 use crate::types::ShardId;
-
-/// Times one request is asked, each time for a reason that may have passed, before it is an error.
-const ASKS_MAX: u32 = 4;
 
 /// A client of one server. Not `Send`: a tokio-uring transport lives on its thread.
 pub struct Client {
@@ -139,7 +135,8 @@ impl Client {
 
     /// Asks the owner of a partition; `request` is made anew for each handle. On NOT_OWNER and
     /// STALE_HANDLE, which both mean that nothing was done, the metadata is read again; after a
-    /// lost connection only if the request is `repeatable`.
+    /// lost connection or from a stopping server it is asked again only if it is `repeatable`. The
+    /// back-off paces and bounds all of it.
     pub fn call_owner<'a, R: Request<'a>>(
         &mut self,
         topic: &str,
@@ -147,16 +144,14 @@ impl Client {
         repeatable: bool,
         request: impl Fn(PartitionMeta) -> R,
     ) -> Result<&Connection, Error> {
-        let mut asks = 1;
+        let mut asks = 0;
         loop {
             let owner = self.partition(topic, partition)?;
             let asked = self.connection(owner.shard)?.call(&request(owner));
             match asked {
                 Ok(()) => return Ok(self.connection(owner.shard)?),
-                Err(error) if asks < ASKS_MAX && moved(&error) => {
-                    self.metadata.forget(topic);
-                }
-                Err(error) if asks < ASKS_MAX && repeatable && error.is_disconnect() => {}
+                Err(error) if error.is_moved() && self.pause(asks) => self.metadata.forget(topic),
+                Err(error) if repeatable && error.may_pass() && self.pause(asks) => {}
                 Err(error) => return Err(error),
             }
             asks += 1;
@@ -190,13 +185,16 @@ impl Client {
         Ok(&self.metadata)
     }
 
+    /// Waits as the back-off says before going on for the `attempt`-th time (from 0); false: give
+    /// up.
+    pub(super) fn pause(&self, attempt: u32) -> bool {
+        let delay = self.backoff.delay(attempt);
+        delay.inspect(|&delay| thread::sleep(delay)).is_some()
+    }
+
     pub(super) fn forget(&mut self, topic: &str) {
         self.metadata.forget(topic);
     }
-}
-
-fn moved(error: &Error) -> bool {
-    matches!(error.server_code(), Some(ErrorCode::NotOwner | ErrorCode::StaleHandle))
 }
 
 /// Opens a connection, again and again as the back-off says.

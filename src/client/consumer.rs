@@ -18,9 +18,6 @@ use crate::protocol::fetch::{FetchPart, FetchRequest, FetchResponse, Isolation, 
 use crate::protocol::offsets::special;
 use crate::types::Handle;
 
-/// Fetches answered NOT_OWNER or STALE_HANDLE, or lost with their connection, before an error.
-const REOPENS_MAX: u32 = 3;
-
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Start {
     Offset(i64),
@@ -250,8 +247,9 @@ impl Consumer {
         Ok(Polled { records: 0, bytes: 0, position, high_watermark: end, log_start: start })
     }
 
-    /// [`Self::poll`], and when the connection is lost or the partition has moved, goes on at the
-    /// same position over a new connection. Reading again changes nothing, so it may.
+    /// [`Self::poll`], and when the connection is lost, the server stops or the partition has
+    /// moved, goes on at the same position over a new connection, as long as the client's back-off
+    /// says. Reading again changes nothing, so it may.
     pub fn poll_through(
         &mut self,
         client: &mut Client,
@@ -260,7 +258,7 @@ impl Consumer {
         let mut reopens = 0;
         loop {
             match self.poll(&mut visit) {
-                Err(error) if reopens < REOPENS_MAX && goes_on_elsewhere(&error) => {
+                Err(error) if (error.is_moved() || error.may_pass()) && client.pause(reopens) => {
                     reopens += 1;
                     self.reopen(client)?;
                 }
@@ -290,9 +288,4 @@ impl Consumer {
             what: what.to_owned(),
         }
     }
-}
-
-fn goes_on_elsewhere(error: &Error) -> bool {
-    let moved = [Some(ErrorCode::NotOwner), Some(ErrorCode::StaleHandle)];
-    error.is_disconnect() || moved.contains(&error.server_code())
 }

@@ -55,6 +55,17 @@ impl Error {
         matches!(self, Error::Io { .. } | Error::Closed { .. } | Error::Protocol { .. })
     }
 
+    /// The partition is elsewhere, or the handle old: reading the metadata again helps.
+    pub fn is_moved(&self) -> bool {
+        matches!(self.server_code(), Some(ErrorCode::NotOwner | ErrorCode::StaleHandle))
+    }
+
+    /// Asking again later, perhaps over a new connection, may help.
+    pub fn may_pass(&self) -> bool {
+        let passing = [Some(ErrorCode::ShuttingDown), Some(ErrorCode::Overloaded)];
+        self.is_disconnect() || passing.contains(&self.server_code())
+    }
+
     pub fn server_code(&self) -> Option<ErrorCode> {
         match self {
             Error::Server(error) => error.code(),

@@ -44,6 +44,7 @@ fn every_command_has_help_with_examples_in_80_columns() {
         "offsets",
         "dump",
         "stats",
+        "probe",
     ] {
         let words: Vec<&str> = command.split(' ').chain(["--help"]).collect();
         let (code, stdout, _) = run(&words);
@@ -54,4 +55,23 @@ fn every_command_has_help_with_examples_in_80_columns() {
             assert!(line.chars().count() <= 80, "{command}: {line}");
         }
     }
+}
+
+#[test]
+fn probe_tells_the_engine_and_the_path_of_each_operation() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().to_str().expect("UTF-8");
+    let (code, text, error) = run(&["probe", "--dir", path]);
+    assert_eq!(code, 0, "{error}");
+    for wanted in ["kernel", "engine", "file system", "locked memory"] {
+        assert!(text.contains(wanted), "{wanted}: {text}");
+    }
+    let (code, json, _) = run(&["probe", "--dir", path, "--json"]);
+    assert_eq!(code, 0);
+    let report: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert!(report["paths"].as_array().is_some_and(|paths| !paths.is_empty()), "{json}");
+    assert_eq!(std::fs::read_dir(dir.path()).expect("readable").count(), 0, "nothing is left");
+    let (code, _, error) = run(&["probe", "--dir", &format!("{path}/none")]);
+    assert_eq!(code, 1);
+    assert!(error.contains("/none: ") && error.contains("must be a directory"), "{error}");
 }
