@@ -26,7 +26,7 @@ pub struct Settings {
     /// No batch grows past it but one of a single record.
     pub batch_bytes: usize,
     pub linger: Duration,
-    /// Lines before this one are passed over.
+    /// The input's first line that is sent.
     pub from_line: u64,
     /// Attempts to reconnect with nothing acked in between.
     pub retries: u32,
@@ -51,10 +51,12 @@ pub struct Feed {
     leaves: Option<Instant>,
     /// Of the records in the open batch.
     timestamp: i64,
-    /// Lines taken from the input.
+    /// The number of the last line taken from the input, from 1.
     line: u64,
     server: Server,
     bar: ProgressBar,
+    /// In front of the first line.
+    bytes_passed: u64,
     bytes_taken: u64,
     /// Attempts since `acked_then` records were acked.
     attempts: u32,
@@ -63,22 +65,23 @@ pub struct Feed {
 
 impl Feed {
     /// # Panics
-    /// Without lanes: a topic has a partition.
+    /// Without lanes (a topic has a partition), or with a first line 0.
     pub fn new(settings: Settings, mut lanes: Vec<Lane>, server: Server, bar: ProgressBar) -> Feed {
         assert!(!lanes.is_empty(), "a topic has a partition");
         let open = lanes[0].empty_batch();
         let separator = settings.separator.as_deref();
         Feed {
             finder: separator.map(|separator| memmem::Finder::new(separator).into_owned()),
+            line: settings.from_line - 1,
             settings,
             lanes,
             turn: 0,
             open,
             leaves: None,
             timestamp: 0,
-            line: 0,
             server,
             bar,
+            bytes_passed: 0,
             bytes_taken: 0,
             attempts: 0,
             acked_then: 0,
@@ -103,6 +106,7 @@ impl Feed {
 
     fn pump(&mut self, lines: &mut Lines) -> Result<(), Stop> {
         loop {
+            self.bytes_passed = lines.bytes_passed();
             let deadline = self.deadline();
             match lines.next(deadline) {
                 Ok(Next::Line(line)) => self.take(line)?,
@@ -142,9 +146,6 @@ impl Feed {
     fn take(&mut self, line: &[u8]) -> Result<(), Stop> {
         self.line += 1;
         self.bytes_taken += line.len() as u64 + 1;
-        if self.line < self.settings.from_line {
-            return Ok(());
-        }
         let (key, value) = self.split(line).map_err(Stop::Input)?;
         let more = BatchBuilder::record_len_max(key, Some(value), &[]);
         if self.open.builder.plain_len() + more > self.settings.batch_bytes {
@@ -176,7 +177,7 @@ impl Feed {
 
     /// The open batch leaves to the lane whose turn it is.
     fn ship(&mut self) -> Result<(), Stop> {
-        self.bar.set_position(self.bytes_taken);
+        self.bar.set_position(self.bytes_passed + self.bytes_taken);
         self.leaves = None;
         if self.open.builder.is_empty() {
             return Ok(());

@@ -47,13 +47,17 @@ pub struct Lines {
     carry_used: bool,
     /// Lines handed out.
     number: u64,
+    /// Lines before this one are passed over, however long they are.
+    first: u64,
+    bytes_passed: u64,
     line_bytes_max: usize,
     ended: bool,
 }
 
 impl Lines {
-    /// Reads `from` in a thread of its own, which ends with it or with this.
-    pub fn new(from: impl Read + Send + 'static, line_bytes_max: usize) -> Lines {
+    /// Reads `from` in a thread of its own, which ends with it or with this. The lines begin with
+    /// number `first`, counted from 1.
+    pub fn new(from: impl Read + Send + 'static, line_bytes_max: usize, first: u64) -> Lines {
         let (full_sender, full) = sync_channel(CHUNKS);
         let (empty, empty_receiver) = channel();
         for _ in 1..CHUNKS {
@@ -68,9 +72,16 @@ impl Lines {
             carry: Vec::new(),
             carry_used: false,
             number: 0,
+            first,
+            bytes_passed: 0,
             line_bytes_max,
             ended: false,
         }
+    }
+
+    /// Bytes in front of the first line.
+    pub fn bytes_passed(&self) -> u64 {
+        self.bytes_passed
     }
 
     /// The next line. Waits for input up to `deadline`, and looks at the clock only when it has
@@ -81,6 +92,7 @@ impl Lines {
             self.carry_used = false;
         }
         loop {
+            self.pass_over();
             let rest = &self.chunk[self.at..];
             if let Some(len) = memchr::memchr(b'\n', rest) {
                 let line = self.at..self.at + len;
@@ -95,7 +107,7 @@ impl Lines {
                 return Ok(Next::Line(&self.carry));
             }
             self.check_len(rest.len())?;
-            self.carry.extend_from_slice(&self.chunk[self.at..]);
+            self.carry.extend_from_slice(rest);
             self.at = self.chunk.len();
             match self.refill(deadline)? {
                 Refilled::More => {}
@@ -107,6 +119,18 @@ impl Lines {
                     return Ok(Next::Line(&self.carry));
                 }
             }
+        }
+    }
+
+    /// Drops what the chunk holds of lines before the first.
+    fn pass_over(&mut self) {
+        while self.number + 1 < self.first && self.at < self.chunk.len() {
+            let rest = &self.chunk[self.at..];
+            let newline = memchr::memchr(b'\n', rest);
+            let len = newline.map_or(rest.len(), |at| at + 1);
+            self.number += u64::from(newline.is_some());
+            self.at += len;
+            self.bytes_passed += len as u64;
         }
     }
 
@@ -210,7 +234,7 @@ mod tests {
 
     fn collect(bytes: &[u8], steps: Vec<usize>, max: usize) -> Result<Vec<Vec<u8>>, LineError> {
         let from = Dribble { bytes: bytes.to_vec(), at: 0, steps, turn: 0 };
-        let mut lines = Lines::new(from, max);
+        let mut lines = Lines::new(from, max, 1);
         let mut all = Vec::new();
         loop {
             match lines.next(None)? {
@@ -243,6 +267,28 @@ mod tests {
     }
 
     #[test]
+    fn lines_before_the_first_are_passed_over_however_long() {
+        for steps in [vec![1], vec![3], vec![1000]] {
+            for (first, wanted) in [(1, None), (3, Some("c d")), (4, Some("d")), (6, Some(""))] {
+                let bytes = format!("a\n{}\nc\nd", "b".repeat(200)).into_bytes();
+                let from = Dribble { bytes, at: 0, steps: steps.clone(), turn: 0 };
+                let mut lines = Lines::new(from, 10, first);
+                let mut got = Vec::new();
+                let ended = loop {
+                    match lines.next(None) {
+                        Ok(Next::Line(line)) => {
+                            got.push(String::from_utf8_lossy(line).into_owned())
+                        }
+                        Ok(_) => break Some(got.join(" ")),
+                        Err(_) => break None,
+                    }
+                };
+                assert_eq!(ended.as_deref(), wanted, "first {first}, steps {steps:?}");
+            }
+        }
+    }
+
+    #[test]
     fn a_line_may_be_longer_than_a_chunk() {
         let mut bytes = vec![b'a'; 3 * CHUNK_BYTES + 5];
         bytes.extend_from_slice(b"\nshort\n");
@@ -266,7 +312,7 @@ mod tests {
     #[test]
     fn a_quiet_pipe_keeps_to_the_deadline_and_loses_nothing() {
         let (reader, mut writer) = io::pipe().expect("a pipe");
-        let mut lines = Lines::new(reader, 100);
+        let mut lines = Lines::new(reader, 100, 1);
         io::Write::write_all(&mut writer, b"whole\nhal").expect("room");
         let soon = || Some(Instant::now() + Duration::from_millis(20));
         let mut waits = 0;

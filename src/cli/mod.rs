@@ -1,7 +1,7 @@
 //! The command line: one file a subcommand, shared flags and exit codes here.
 //!
 //! Owns: parsing, exit codes (0 done, 1 failed, 2 bad usage), where logs go. Never does: the work.
-//! Left: `server`, `client`, `format`. Right: `main`.
+//! Left: `server`, `client`, `format`, `io::probe`. Right: `main`.
 
 mod connect;
 mod consume;
@@ -15,6 +15,7 @@ mod lines;
 mod offsets;
 mod output;
 mod partitions;
+mod probe;
 mod produce;
 mod render;
 mod serve;
@@ -50,6 +51,8 @@ enum Command {
     Stats(stats::Stats),
     /// Print what is in a log's files, as kafka-dump-log prints it.
     Dump(dump::Dump),
+    /// What the kernel and a directory's disk allow, and which way each operation goes.
+    Probe(probe::Probe),
 }
 
 /// Why a command failed: what, where, and what to do, in one text for people.
@@ -74,6 +77,7 @@ pub fn main() -> ExitCode {
         Command::Offsets(args) => offsets::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Dump(args) => dump::run(&args),
+        Command::Probe(args) => probe::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

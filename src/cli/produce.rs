@@ -119,7 +119,7 @@ pub fn run(args: &Produce) -> Result<(), Failure> {
     let lanes = open_lanes(args, &mut client, &partitions)?;
     let limit = batch_limit(args, &mut client, &lanes)?;
     let bar = progress(input.len);
-    let lines = Lines::new(input.from, limit - lone_record_overhead());
+    let lines = Lines::new(input.from, limit - lone_record_overhead(), args.from_line);
     let mut feed = Feed::new(settings(args, limit), lanes, args.server.clone(), bar.clone());
     let started = Instant::now();
     let fed = feed.run(lines);

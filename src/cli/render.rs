@@ -26,6 +26,9 @@ pub fn left_table(header: &[&str]) -> Table {
     table.set_width(COLUMNS);
     table.set_header(header.to_vec());
     table.discover_columns();
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
     table
 }
 

@@ -38,7 +38,7 @@ enum Order {
 Examples:
   ringlog topic create events
   ringlog topic create events --partitions 2 --config flush.policy=group
-  ringlog topic create old --config retention.ms=86400000 --config segment.bytes=16777216")]
+  ringlog topic create small --config segment.bytes=16777216 --config segment.ms=86400000")]
 struct Create {
     name: String,
     #[arg(long, default_value_t = 1, value_name = "N")]
@@ -81,7 +81,7 @@ struct Describe {
 #[command(after_help = "\
 Examples:
   ringlog topic alter events --config flush.policy=each
-  ringlog topic alter events --config retention.ms=1000 --delete-config flush.policy")]
+  ringlog topic alter events --config segment.ms=3600000 --delete-config flush.policy")]
 struct Alter {
     name: String,
     /// Set this; may be given many times.
@@ -108,7 +108,7 @@ struct Delete {
 fn key_value(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err("give KEY=VALUE, retention.ms=3600000 for one".to_owned()),
+        _ => Err("give KEY=VALUE, segment.ms=3600000 for one".to_owned()),
     }
 }
 

@@ -47,8 +47,10 @@ pub fn time(text: &str) -> Result<i64, String> {
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         return text.parse().map_err(|_| format!("{text} milliseconds are too many"));
     }
-    let wrong = "give milliseconds since 1970, or a time like 2026-01-31T12:00:00Z";
-    let time = humantime::parse_rfc3339_weak(text).map_err(|_| wrong.to_owned())?;
+    let wrong = "give milliseconds since 1970, or a time (UTC) like 2026-01-31T12:00:00Z";
+    let midnight = text.len() == "2026-01-31".len();
+    let text = if midnight { format!("{text}T00:00:00Z") } else { text.to_owned() };
+    let time = humantime::parse_rfc3339_weak(&text).map_err(|_| wrong.to_owned())?;
     let since = time.duration_since(UNIX_EPOCH).map_err(|_| "times begin in 1970".to_owned())?;
     let ms = since.as_millis() + u128::from(!since.subsec_nanos().is_multiple_of(1_000_000));
     i64::try_from(ms).map_err(|_| wrong.to_owned())
@@ -79,8 +81,16 @@ mod tests {
         assert_eq!(time("2023-11-14T22:13:20.123Z"), Ok(1_700_000_000_123));
         assert_eq!(time("2023-11-14T22:13:20.1230001Z"), Ok(1_700_000_000_124));
         assert_eq!(time("2023-11-14 22:13:20"), Ok(1_700_000_000_000));
-        for wrong in ["", "-1", "99999999999999999999", "yesterday", "1.5", "1969-01-01T00:00:00Z"]
-        {
+        assert_eq!(time("2023-11-14"), Ok(1_699_920_000_000));
+        for wrong in [
+            "",
+            "-1",
+            "2023-13-14",
+            "99999999999999999999",
+            "yesterday",
+            "1.5",
+            "1969-01-01T00:00:00Z",
+        ] {
             assert!(time(wrong).is_err(), "{wrong}");
         }
     }

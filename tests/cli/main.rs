@@ -1,6 +1,9 @@
 //! The binary as people run it: arguments, exit codes, what it prints.
 
 mod dump;
+mod live;
+mod loss;
+mod server;
 mod usage;
 
 use std::path::{Path, PathBuf};
