@@ -1,7 +1,7 @@
 //! What only a real kernel can show: both engines over real files and sockets.
 //!
-//! Owns: transfers, readiness, timers and wake-ups over real descriptors. The engine-independent
-//! contract is in `io_suite.rs`.
+//! Owns: transfers, readiness, timers and wake-ups over real descriptors, and the paths that the
+//! probe names. The engine-independent contract is in `io_suite/`.
 
 use std::io::Read;
 use std::net::{SocketAddr, TcpStream};

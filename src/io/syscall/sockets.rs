@@ -7,10 +7,10 @@ use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
-use super::super::files::Kind;
-use super::super::op::{Errno, FileId, Op, Outcome, Tag, Token};
-use super::super::sys;
 use super::{ANSWERED, Pending, Place, SyscallIo};
+use crate::io::files::Kind;
+use crate::io::op::{Errno, FileId, Op, Outcome, Tag, Token};
+use crate::io::sys;
 use crate::types::Micros;
 
 /// What epoll has said about a socket, and who waits for it to say more.

@@ -8,12 +8,12 @@ use std::os::fd::AsRawFd;
 
 use io_uring::{opcode, types};
 
-use super::super::entries::{self, Parts};
-use super::super::files::Kind;
-use super::super::op::{Errno, Op, Outcome, Token, check};
-use super::super::ring::Completion;
-use super::super::sys;
 use super::{CANCEL_ALL, DRAIN_WAIT, Slot, TRIES_MAX, UringIo, WAKE, kind_of};
+use crate::io::entries::{self, Parts};
+use crate::io::files::Kind;
+use crate::io::op::{Errno, Op, Outcome, Token, check};
+use crate::io::ring::Completion;
+use crate::io::sys;
 
 impl UringIo {
     /// Takes what the kernel has finished.
