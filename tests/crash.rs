@@ -440,17 +440,22 @@ fn each_loses_nothing() {
 
 #[test]
 fn group_loses_nothing() {
-    sweep_all(&[Plan::of("group", None, 200), Plan::of("group:300us", None, 200)]);
+    sweep_all(&[Plan::of("group", None, 200)]);
 }
 
 #[test]
-fn durable_acks_hold_under_weak_policies() {
-    sweep_all(&[
-        Plan::of("os", None, 300),
-        Plan::of("interval:2ms", None, 200),
-        Plan::of("bytes:600", None, 200),
-        Plan::of("records:5", None, 200),
-    ]);
+fn group_with_a_linger_loses_nothing() {
+    sweep_all(&[Plan::of("group:300us", None, 200)]);
+}
+
+#[test]
+fn durable_acks_hold_under_os_and_interval() {
+    sweep_all(&[Plan::of("os", None, 300), Plan::of("interval:2ms", None, 200)]);
+}
+
+#[test]
+fn durable_acks_hold_under_bytes_and_records() {
+    sweep_all(&[Plan::of("bytes:600", None, 200), Plan::of("records:5", None, 200)]);
 }
 
 #[test]
