@@ -4,6 +4,7 @@
 //! Never does: real I/O, or what every engine must do (`io_suite`).
 
 mod cuts;
+mod histories;
 mod processes;
 mod trouble;
 
