@@ -426,3 +426,26 @@ fn d6_a_cut_during_the_cutting_leads_to_the_same_log() {
         }
     }
 }
+
+#[test]
+fn r19_only_what_lies_behind_the_recovery_point_is_scanned() {
+    let world = world(1);
+    let config = LogConfig { segment_bytes: 2_000, ..config() };
+    let mut driver = Driver::fresh(&world, config.clone());
+    for _ in 0..60 {
+        driver.append_acked(&batch(&[&[b'v'; 300]], Codec::None, 1), AckLevel::Durable).unwrap();
+    }
+    driver.settle().unwrap();
+    driver.checkpoint().unwrap();
+    assert!(driver.log.segment_count() > 10);
+    world.kill();
+    let driver = Driver::start(&world, config.clone()).unwrap();
+    assert!(driver.report.scanned_bytes <= 4_000, "{:?}", driver.report);
+    assert_eq!((driver.log.staged_end(), driver.report.rebuilt), (offset(60), 0));
+    // One sealed index is broken: that segment is scanned too, and no other.
+    world.write_file_durably(file(0, "index"), vec![1, 2, 3]);
+    world.kill();
+    let driver = Driver::start(&world, config).unwrap();
+    assert!(driver.report.scanned_bytes <= 6_000, "{:?}", driver.report);
+    assert_eq!(driver.report.rebuilt, 1);
+}

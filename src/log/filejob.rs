@@ -1,4 +1,5 @@
-//! A small derived file, written whole and made durable, one op at a time.
+//! A small derived file, written beside its place, made durable and renamed, one op at a time.
+//! A crash leaves the old one or the new one, whole (the caller syncs the directory).
 //!
 //! Owns: the steps from open to close. Never does: deciding which files (`sealing` does).
 //! Left: `io`. Right: `sealing`.
@@ -6,6 +7,7 @@
 use std::path::PathBuf;
 
 use super::op_sink::{OpSink, Task};
+use crate::format::name::FileState;
 use crate::io::buffers::{Group, Pool};
 use crate::io::op::OpenHow;
 use crate::io::{Errno, FileId, Op, Outcome};
@@ -19,6 +21,7 @@ enum Step {
     Write(FileId),
     Sync(FileId),
     Close(FileId),
+    Rename,
     Done,
 }
 
@@ -37,6 +40,7 @@ pub(super) enum Planned {
 #[derive(Debug)]
 pub(super) struct FileJob {
     path: PathBuf,
+    beside: PathBuf,
     bytes: Vec<u8>,
     written: usize,
     step: Step,
@@ -45,8 +49,20 @@ pub(super) struct FileJob {
 }
 
 impl FileJob {
+    /// The name beside is one that every start, a broker's too, takes for a leftover.
     pub fn new(path: PathBuf, bytes: Vec<u8>) -> FileJob {
-        FileJob { path, bytes, written: 0, step: Step::Open, in_flight: false, failed: None }
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(FileState::Cleaned.suffix());
+        let beside = PathBuf::from(beside);
+        FileJob {
+            path,
+            beside,
+            bytes,
+            written: 0,
+            step: Step::Open,
+            in_flight: false,
+            failed: None,
+        }
     }
 
     pub fn plan(&mut self, task: Task, pool: &Pool, out: &mut OpSink) -> Planned {
@@ -56,7 +72,7 @@ impl FileJob {
         let op = match self.step {
             Step::Done => return self.failed.map_or(Planned::Done, Planned::Failed),
             Step::Open => Op::Open {
-                path: self.path.clone(),
+                path: self.beside.clone(),
                 how: OpenHow { write: true, create: true, truncate: true, ..OpenHow::default() },
             },
             Step::Write(file) => {
@@ -68,6 +84,7 @@ impl FileJob {
             }
             Step::Sync(file) => Op::Fdatasync { file },
             Step::Close(file) => Op::Close { file },
+            Step::Rename => Op::Rename { from: self.beside.clone(), to: self.path.clone() },
         };
         out.push(task, op);
         self.in_flight = true;
@@ -86,7 +103,8 @@ impl FileJob {
                 self.after_write(file)
             }
             (Step::Sync(file), Ok(_)) => Step::Close(file),
-            (Step::Close(_), _) => Step::Done,
+            (Step::Close(_), _) if self.failed.is_none() => Step::Rename,
+            (Step::Close(_), _) | (Step::Rename, Ok(_)) => Step::Done,
             (_, Err(errno)) => self.fail(errno),
             (step, Ok(outcome)) => unreachable!("{step:?} gave {outcome:?}"),
         };

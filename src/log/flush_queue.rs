@@ -219,11 +219,6 @@ impl FlushQueue {
     pub fn held_back(&self) -> Option<u64> {
         (!self.bounded.is_empty()).then(|| self.acked.bytes.max(self.settled.bytes))
     }
-
-    /// Bytes that acks promised ahead of the disk.
-    pub fn exposed_bytes(&self) -> u64 {
-        self.acked.bytes.saturating_sub(self.settled.bytes)
-    }
 }
 
 fn level_asked(answer: Answer) -> AckLevel {

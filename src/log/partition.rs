@@ -370,17 +370,18 @@ impl Partition {
     pub fn recovery_point(&self) -> Offset {
         let open = self.segments.live().next().expect("the active segment is live");
         match open.phase {
-            Phase::Active => self.marks.durable(),
-            _ => self
-                .marks
-                .durable()
-                .min(Offset::new(open.staged.end.get() - 1).unwrap_or(open.base)),
+            Phase::Sealed => self.marks.durable(),
+            // Never to its very end: the next segment may begin there, and the scan with it.
+            Phase::Active | Phase::Rolled => {
+                let last = Offset::new(open.staged.end.get() - 1).unwrap_or(open.base);
+                self.marks.durable().min(last.max(open.base))
+            }
         }
     }
 
-    /// Bytes that acks promised and the disk does not hold: the distance a weak policy allows.
-    pub fn exposed_bytes(&self) -> u64 {
-        self.waiters.exposed_bytes()
+    /// Bytes written and not yet durable: what a power cut could take now.
+    pub fn unflushed_bytes(&self) -> u64 {
+        self.written_bytes().saturating_sub(self.waiters.settled().bytes)
     }
 
     pub fn state(&self) -> &PartitionState {

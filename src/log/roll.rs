@@ -184,5 +184,7 @@ impl Partition {
         segment.phase = Phase::Sealed;
         segment.snapshot = None;
         self.segments.settle();
+        let spared = self.segments.active_number();
+        self.segments.trim_indexes(self.config.index_cache_bytes_max, spared);
     }
 }

@@ -103,7 +103,7 @@ impl Partition {
         })
     }
 
-    fn written_bytes(&self) -> u64 {
+    pub(super) fn written_bytes(&self) -> u64 {
         let written = self.marks.written();
         let holder = self.segments.get(self.segments.floor(written)).expect("floor is a segment");
         holder.bytes_before + holder.written.pos
