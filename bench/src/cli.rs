@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 
+use crate::server::Serve;
+
 #[derive(Parser)]
 #[command(name = "ringlog-bench", version, about = "Measures ringlog beside its ceilings")]
 pub struct Cli {
@@ -24,17 +26,7 @@ pub enum Command {
     Quick(Quick),
     /// The server under test, started by the benchmark itself.
     #[command(name = "__serve", hide = true)]
-    Serve(Serve),
-}
-
-#[derive(Args)]
-pub struct Serve {
-    /// The core to run on
-    #[arg(long)]
-    pub cpu: Option<usize>,
-    /// The flags of `ringlog serve`
-    #[arg(last = true)]
-    pub args: Vec<String>,
+    Serve(Box<Serve>),
 }
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum, Serialize)]

@@ -21,7 +21,7 @@ use clap::Parser;
 fn main() -> ExitCode {
     let result = match cli::Cli::parse().command {
         cli::Command::Quick(quick) => quick::main(&quick),
-        cli::Command::Serve(serve) => server::serve(serve.cpu, &serve.args),
+        cli::Command::Serve(serve) => server::serve(*serve),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -16,6 +16,8 @@ use ringlog::protocol::api::{Message, Request, encode_request};
 use ringlog::protocol::hello::{HelloRequest, HelloResponse};
 use ringlog::protocol::metadata::{MetadataRequest, MetadataResponse};
 use ringlog::protocol::topics::{CreateRequest, CreateResponse};
+use ringlog::server::config::Flags;
+use ringlog::server::run;
 use ringlog::types::Handle;
 
 use crate::load::wire::{self, HEAD_LEN};
@@ -29,15 +31,27 @@ const STOP_MAX: Duration = Duration::from_secs(15);
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// Lines of its standard error that are kept for a message about its end.
 const LAST_WORDS: usize = 8;
+/// Variables of the environment that set the server.
+const SETTINGS: &str = "RINGLOG_";
 const TOPIC: &str = "bench";
 
-/// What runs in the child: the server, with the flags of `ringlog serve`, on one core if told.
-pub fn serve(cpu: Option<usize>, args: &[String]) -> Result<(), String> {
+/// How the child is called.
+#[derive(clap::Args)]
+pub struct Serve {
+    /// The core to run on
+    #[arg(long)]
+    cpu: Option<usize>,
+    #[command(flatten)]
+    flags: Flags,
+}
+
+/// What runs in the child: the server, on one core if told.
+pub fn serve(Serve { cpu, flags }: Serve) -> Result<(), String> {
     sys::end_with_parent().map_err(|error| format!("prctl: {error}"))?;
     if let Some(cpu) = cpu {
         sys::pin_to(cpu).map_err(|error| format!("pinning to core {cpu}: {error}"))?;
     }
-    Err(format!("this build has no server to run with {args:?}"))
+    run(flags).map_err(|error| error.to_string())
 }
 
 /// How a row wants its server.
@@ -74,10 +88,16 @@ impl Server {
     pub fn start(setup: &Setup<'_>) -> io::Result<Server> {
         std::fs::create_dir_all(setup.data_dir)?;
         let cpu = setup.cpu.map(|cpu| format!("--cpu={cpu}"));
-        let mut child = Command::new(std::env::current_exe()?)
+        let mut command = Command::new(std::env::current_exe()?);
+        // The row says how its server is set, nobody's environment.
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with(SETTINGS) {
+                command.env_remove(name);
+            }
+        }
+        let mut child = command
             .arg("__serve")
             .args(cpu)
-            .arg("--")
             .args(["--shards", "1", "--listen", "127.0.0.1:0"])
             .args(["--engine", setup.engine, "--flush", setup.flush])
             .args(["--fetch-path", setup.fetch_path])

@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-const CEILINGS: usize = 21;
+const ROWS: usize = 31;
 
 fn quick(extra: &[&str]) -> (Output, tempfile::TempDir) {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -27,20 +27,26 @@ fn stderr(output: &Output) -> String {
 
 #[test]
 fn json_holds_every_row_of_both_passes_and_nothing_stays_behind() {
-    let (output, dir) = quick(&["--ceilings", "--json"]);
+    let (output, dir) = quick(&["--json"]);
     assert!(output.status.success(), "{}", stderr(&output));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let rows = report["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 2 * CEILINGS);
+    assert_eq!(rows.len(), 2 * ROWS);
     let names: HashSet<&str> = rows.iter().map(|row| row["name"].as_str().unwrap()).collect();
-    assert_eq!(names.len(), CEILINGS);
+    assert_eq!(names.len(), ROWS);
     for row in rows {
         assert!(row["bytes"].as_u64().unwrap() > 0, "{row}");
         assert!(row["seconds"].as_f64().unwrap() > 0.0, "{row}");
         assert!(row["accepted"]["bytes_per_s"].as_f64().unwrap() > 0.0, "{row}");
         assert!(!row["setup"].as_str().unwrap().is_empty(), "{row}");
-        let buffered = ["raw append 64K", "min os 64K"].contains(&row["name"].as_str().unwrap());
+        let buffered =
+            row["name"] == "raw append 64K" || row["name"].as_str().unwrap().ends_with(" os 64K");
         assert_eq!(row["drained"].is_object(), buffered, "{row}");
+    }
+    for row in rows.iter().filter(|row| row["arm"] == "server") {
+        assert!(["uring", "syscall"].contains(&row["engine"].as_str().unwrap()), "{row}");
+        let produces = row["name"].as_str().unwrap().starts_with("produce");
+        assert_eq!(row["exposure"].is_string(), produces, "{row}");
     }
     // The second pass runs in opposite order.
     assert_eq!(rows[0]["name"], rows[rows.len() - 1]["name"]);
@@ -51,7 +57,7 @@ fn json_holds_every_row_of_both_passes_and_nothing_stays_behind() {
 
 #[test]
 fn the_table_fits_and_says_beforehand_where_and_how_much_it_writes() {
-    let (output, _dir) = quick(&["--ceilings", "--passes", "1", "--engine", "syscall"]);
+    let (output, _dir) = quick(&["--passes", "1", "--engine", "syscall"]);
     assert!(output.status.success(), "{}", stderr(&output));
     let table = String::from_utf8(output.stdout.clone()).unwrap();
     assert!(table.lines().all(|line| line.len() <= 80), "{table}");
@@ -59,6 +65,16 @@ fn the_table_fits_and_says_beforehand_where_and_how_much_it_writes() {
     assert!(!table.contains("uring"), "{table}");
     let said = stderr(&output);
     assert!(["directory", "device", "writes"].iter().all(|word| said.contains(word)), "{said}");
+}
+
+#[test]
+fn ceilings_alone_start_no_server_and_keep_keeps() {
+    let (output, dir) = quick(&["--ceilings", "--passes", "1", "--keep"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(!String::from_utf8_lossy(&output.stdout).contains("produce"));
+    let kept = std::fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
+    assert!(kept.join("p1-min-os-64K").is_file());
+    assert!(stderr(&output).contains(&format!("kept: {}", kept.display())));
 }
 
 #[test]

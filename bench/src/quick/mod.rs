@@ -56,16 +56,13 @@ pub fn main(flags: &cli::Quick) -> Result<(), String> {
     let why = |error: io::Error| format!("{}: {error}", parent.display());
     std::fs::create_dir_all(&parent).map_err(why)?;
     sys::catch_stop_signals().map_err(|error| format!("signals: {error}"))?;
-    let folder = tempfile::Builder::new()
-        .prefix("ringlog-bench-")
-        .disable_cleanup(flags.keep)
-        .tempdir_in(&parent)
-        .map_err(why)?;
+    let folder =
+        tempfile::Builder::new().prefix("ringlog-bench-").tempdir_in(&parent).map_err(why)?;
     let outcome = Run::new(flags, folder.path()).and_then(|run| run.whole());
-    if flags.keep {
-        eprintln!("kept: {}", folder.path().display());
+    match flags.keep {
+        true => eprintln!("kept: {}", folder.keep().display()),
+        false => folder.close().map_err(why)?,
     }
-    folder.close().map_err(why)?;
     outcome
 }
 
