@@ -83,7 +83,7 @@ pub fn run(args: &Consume) -> Result<(), Failure> {
     let mut reader = Reader { args, client, printer };
     let read = match args.follow {
         true => reader.follow(&partitions),
-        false => partitions.iter().try_for_each(|partition| reader.to_end(*partition)),
+        false => partitions.iter().try_for_each(|partition| reader.up_to_end(*partition)),
     };
     let written = reader.printer.out.finish();
     read.and(written)
@@ -108,7 +108,7 @@ impl Reader<'_> {
     }
 
     /// One partition, up to where it ends now.
-    fn to_end(&mut self, partition: u32) -> Result<(), Failure> {
+    fn up_to_end(&mut self, partition: u32) -> Result<(), Failure> {
         if self.printer.is_done() {
             return Ok(());
         }

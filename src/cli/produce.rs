@@ -146,7 +146,7 @@ impl Input {
         let say = |error| Failure(format!("{}: {error}", path.display()));
         let file = File::open(path).map_err(say)?;
         let about = file.metadata().map_err(say)?;
-        let len = about.is_file().then(|| about.len());
+        let len = about.is_file().then_some(about.len());
         Ok(Input { from: Box::new(file), len })
     }
 }

@@ -155,7 +155,7 @@ fn damaged_small_files_exit_1() {
         let (code, stdout, stderr) = dump(&path, &[]);
         assert_eq!((code, stderr.as_str()), (0, ""), "{name}");
         assert!(stdout.lines().count() >= 2, "{name}: {stdout}");
-        fs::write(&path, &bytes[..bytes.len() / 2 | 1]).expect("written");
+        fs::write(&path, &bytes[..(bytes.len() / 2) | 1]).expect("written");
         let (code, _, stderr) = dump(&path, &[]);
         assert_eq!(code, 1, "{name}");
         assert!(stderr.contains(&format!("{name}: ")), "{stderr}");
