@@ -84,7 +84,8 @@ macro_rules! flags {
 flags! {
     /// Directory of the partitions; created if missing
     data_dir: PathBuf, "RINGLOG_DATA_DIR" [value_name = "DIR"];
-    /// First listening address; shard i takes port + i, with port 0 each takes a free one [default: 127.0.0.1:7440]
+    /// First listening address; shard i takes port + i, with port 0 each takes a free one
+    /// [default: 127.0.0.1:7440]
     listen: SocketAddr, "RINGLOG_LISTEN" [value_name = "HOST:PORT"];
     /// Host that clients are told to dial; without it they keep the host they dialled
     advertise: String, "RINGLOG_ADVERTISE" [value_name = "HOST"];
@@ -94,7 +95,8 @@ flags! {
     cores: String, "RINGLOG_CORES" [value_name = "LIST"];
     /// What carries operations out [default: auto]
     engine: EngineFlag, "RINGLOG_ENGINE" [];
-    /// Flush policy of topics that name none: os, interval:10ms, bytes:1MiB, records:1000, each, group, group:50us [default: group]
+    /// Flush policy of topics that name none: os, interval:10ms, bytes:1MiB, records:1000, each,
+    /// group, group:50us [default: group]
     flush: FlushPolicy, "RINGLOG_FLUSH" [value_name = "POLICY"];
     /// How fetched bytes reach the socket [default: send]
     fetch_path: FetchPathFlag, "RINGLOG_FETCH_PATH" [];
@@ -121,7 +123,8 @@ flags! {
     /// How long a stop may take before connections are cut [default: 10s]
     stop_timeout: Span, "RINGLOG_STOP_TIMEOUT" [value_name = "TIME"];
     /// Start although the file system cannot lock files (two servers would destroy the data)
-    allow_unlocked: bool, "RINGLOG_ALLOW_UNLOCKED" [num_args = 0..=1, default_missing_value = "true"];
+    allow_unlocked: bool, "RINGLOG_ALLOW_UNLOCKED"
+        [num_args = 0..=1, default_missing_value = "true"];
 }
 
 /// The settings in force: every value present and within its bounds.

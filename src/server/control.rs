@@ -368,9 +368,10 @@ impl<I: Io> Control<I> {
         let clean = self.closed.iter().filter(|one| one.clean).count();
         if clean < expected {
             // D9: the marker would claim what is not so.
+            let unclean = expected - clean;
             tracing::warn!(
-                "{} of {expected} partitions did not close cleanly: no clean marker; the next start recovers them",
-                expected - clean
+                "{unclean} of {expected} partitions did not close cleanly: no clean marker, the \
+                 next start recovers them"
             );
             return;
         }

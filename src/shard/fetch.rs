@@ -1,12 +1,12 @@
 //! A fetch as a job: find each partition's range, wait for data if asked to, build the reply.
 //!
-//! Owns: the order of its steps and the rules of which partition gets how many bytes. Never does:
-//! wait, or read past what a reader may see (the lookup bounds every range). Left: `log` lookups,
-//! `protocol::fetch`. Right: `tick` (drives it), `conn` (takes the reply).
+//! Owns: the order of its steps and the rules of which partition gets how many bytes. Never
+//! does: wait, or read past what a reader may see (the lookup bounds every range).
+//! Left: `log` lookups, `protocol::fetch`. Right: `tick` (drives it), `conn` (takes the reply).
 //!
 //! ```text
-//! Locate each part -> enough bytes? -> read into one window behind the heads -> reply   (send)
-//!                  \                \-> heads and file ranges                   -> reply (sendfile)
+//! Locate each part -> enough bytes? -> send: read into one window behind the heads -> reply
+//!                  \                \-> sendfile: heads and file ranges -> reply
 //!                   \-> park on the partitions until bytes, the deadline or a disconnect
 //! ```
 

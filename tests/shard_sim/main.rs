@@ -52,11 +52,11 @@ fn r22_first_batch_comes_whole_past_every_limit() {
         let mut server = SimShard::create(SEED, &setup);
         let mut wire = server.connect();
         let big = batch(&[&vec![7; 200 << 10]]);
-        for handle in server.handles[1..].to_vec() {
+        let handles = server.handles.clone();
+        for &handle in &handles[1..] {
             server.produce(&mut wire, handle, &big);
             server.produce(&mut wire, handle, &batch(&[b"small"]));
         }
-        let handles = server.handles.clone();
         let parts: Vec<_> = handles.iter().map(|&handle| part(handle, 0, 1)).collect();
         let response = server.call(&mut wire, &ask(&parts, 1, 1, 0));
         assert_eq!(lens(&response), [0, big.len(), 0]);
