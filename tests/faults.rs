@@ -520,3 +520,27 @@ fn d12_space_may_come_and_go() {
         run_without_space(seed);
     }
 }
+
+#[test]
+fn d1_until_the_flush_the_stricter_policy_holds() {
+    let world = world(18);
+    let mut driver = Driver::fresh(&world, with("group"));
+    world.faults(|faults| faults.stall_fdatasync(".log", 1, 100_000));
+    driver.append(&one(b"before"), AckLevel::Policy).unwrap();
+    driver.tick_until(|d| d.log.written_end() == offset(1)).unwrap();
+    driver.poll().unwrap();
+    let waiter = driver.waiter();
+    driver.log.set_policy(FlushPolicy::Os, waiter, driver.io.now());
+    let (during, _) = driver.append(&one(b"during"), AckLevel::Policy).unwrap();
+    for _ in 0..20 {
+        driver.poll().unwrap();
+        world.advance(Micros(1_000));
+        assert_eq!(driver.log.high_watermark(), offset(0), "readers were promised what stays");
+    }
+    assert_eq!(driver.ack_of(during), None);
+    driver.tick_until(|d| d.ack_of(during).is_some()).unwrap();
+    assert_eq!(driver.ack_of(during).unwrap().level, AckLevel::Durable);
+    assert!(driver.ack_of(waiter).is_some(), "the alteration is answered after its flush");
+    let ack = driver.append_acked(&one(b"after"), AckLevel::Policy).unwrap();
+    assert_eq!(ack.level, AckLevel::Written);
+}

@@ -2,7 +2,7 @@
 
 mod support;
 
-use ringlog::format::batch::Codec;
+use ringlog::format::batch::{Codec, parse_header, reseal, write_header};
 use ringlog::format::builder::BatchBuilder;
 use ringlog::format::index::time_entries;
 use ringlog::io::Io;
@@ -291,4 +291,23 @@ fn an_idle_log_holds_no_descriptor_and_wakes_by_itself() {
     world.kill();
     let mut driver = Driver::start(&world, small()).unwrap();
     assert_eq!(driver.consume(offset(0), 100).unwrap().len(), 30);
+}
+
+#[test]
+fn r05_an_append_that_no_segment_can_index_is_refused() {
+    let world = world(8);
+    let mut driver = Driver::fresh(&world, LogConfig::default());
+    let mut sparse = batch(&[b"v"], Codec::Gzip, 1);
+    let mut header = parse_header(&sparse).unwrap();
+    header.last_offset_delta = i32::MAX - 1;
+    write_header(&mut sparse, &header).unwrap();
+    reseal(&mut sparse).unwrap();
+    let two = [sparse.clone(), sparse.clone()].concat();
+    let refused = driver.append(&two, AckLevel::Durable).unwrap_err();
+    assert!(matches!(refused, Refusal::TooManyOffsets { .. }), "{refused}");
+    for base in [0, i64::from(i32::MAX)] {
+        let ack = driver.append_acked(&sparse, AckLevel::Durable).unwrap();
+        assert_eq!(ack.base_offset, offset(base));
+    }
+    assert_eq!(driver.log.segment_count(), 2, "rolled before a relative offset overflows");
 }

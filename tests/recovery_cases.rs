@@ -6,8 +6,9 @@ use std::path::PathBuf;
 
 use ringlog::format::batch::{Codec, assign, parse_header};
 use ringlog::format::checkpoint::EpochCache;
-use ringlog::io::sim::World;
-use ringlog::log::{Fault, Located, LogConfig, OpenParams};
+use ringlog::io::Errno;
+use ringlog::io::sim::{Effect, On, World};
+use ringlog::log::{Fault, Located, LogConfig, OpenParams, When};
 use ringlog::types::{AckLevel, Offset};
 use support::{Driver, batch, log_dir, offset, params, world};
 
@@ -85,7 +86,7 @@ fn r09_empty_indexes_are_rebuilt() {
     for at in 0..7 {
         assert!(matches!(driver.locate(offset(at), 1).unwrap(), Located::Range(_)));
     }
-    let max = driver.by_time(ringlog::log::When::Max).unwrap();
+    let max = driver.by_time(When::Max).unwrap();
     assert_eq!(max, Some((offset(6), 1006)));
     driver.stop().unwrap();
     assert!(!world.read_file(file(0, "timeindex")).unwrap().is_empty());
@@ -448,4 +449,59 @@ fn r19_only_what_lies_behind_the_recovery_point_is_scanned() {
     let driver = Driver::start(&world, config).unwrap();
     assert!(driver.report.scanned_bytes <= 6_000, "{:?}", driver.report);
     assert_eq!(driver.report.rebuilt, 1);
+}
+
+#[test]
+fn d7_the_recovery_point_waits_for_the_indexes() {
+    let world = world(1);
+    let config = LogConfig { segment_bytes: 1_000, ..config() };
+    let mut driver = Driver::fresh(&world, config.clone());
+    let sent = |time| batch(&[&[b'v'; 200]], Codec::None, time);
+    driver.append_acked(&sent(10), AckLevel::Durable).unwrap();
+    driver.stop().unwrap();
+    // The indexes on the disk are those of the clean stop: the new ones cannot be written.
+    let mut driver = Driver::start(&world, config.clone()).unwrap();
+    world.faults(|faults| {
+        (0..9).for_each(|_| faults.plan(On::Open, "index", 1, Effect::Fail(Errno::EIO)));
+    });
+    for time in 11..17 {
+        driver.append_acked(&sent(time), AckLevel::Durable).unwrap();
+    }
+    driver.settle().unwrap();
+    assert!(driver.log.segment_count() > 1);
+    assert_eq!(driver.log.durable_end(), offset(7));
+    assert!(driver.log.recovery_point() < offset(3), "{}", driver.log.recovery_point());
+    driver.checkpoint().unwrap();
+    world.kill();
+    world.faults(|faults| *faults = Default::default());
+    let mut driver = Driver::start(&world, config).unwrap();
+    for at in 0..7 {
+        let found = driver.by_time(When::AtOrAfter(10 + at)).unwrap();
+        assert_eq!(found, Some((offset(at), 10 + at)));
+    }
+}
+
+#[test]
+fn d7_a_sealed_segments_names_are_on_the_disk() {
+    for seed in 0..30 {
+        let world = world(seed);
+        let config = LogConfig { segment_bytes: 1_000, ..config() };
+        let mut driver = Driver::fresh(&world, config.clone());
+        let sent = |time| batch(&[&[b'v'; 200]], Codec::None, time);
+        driver.append_acked(&sent(10), AckLevel::Durable).unwrap();
+        driver.stop().unwrap();
+        let mut driver = Driver::start(&world, config.clone()).unwrap();
+        for time in 11..15 {
+            driver.append_acked(&sent(time), AckLevel::Durable).unwrap();
+        }
+        driver.settle().unwrap();
+        driver.checkpoint().unwrap();
+        assert!(driver.log.recovery_point() >= offset(3), "the first segment is sealed");
+        world.power_cut();
+        let mut driver = Driver::start(&world, config).unwrap();
+        for at in 0..5 {
+            let found = driver.by_time(When::AtOrAfter(10 + at)).unwrap();
+            assert_eq!(found, Some((offset(at), 10 + at)), "seed {seed}");
+        }
+    }
 }

@@ -55,7 +55,7 @@ struct Hands {
 fn round(driver: &mut Driver, hands: &mut Hands) {
     for _ in 0..6 {
         hands.at += 1;
-        driver.log.plan(Micros(hands.at), 0, &mut hands.sink);
+        driver.log.plan(Micros(hands.at), &mut hands.sink);
         hands.ops.extend(hands.sink.drain());
         for (tag, op) in hands.ops.drain(..) {
             let outcome = match &op {

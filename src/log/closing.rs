@@ -9,7 +9,7 @@ use super::partition::{Partition, PartitionState};
 use super::segment::{LogFile, Phase};
 use super::space::Space;
 use crate::io::Op;
-use crate::types::{Micros, WallMs};
+use crate::types::Micros;
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Closing {
@@ -50,7 +50,7 @@ impl Partition {
         self.closing == Closing::Closed { clean: true }
     }
 
-    pub(super) fn plan_close(&mut self, _wall: WallMs, out: &mut OpSink) {
+    pub(super) fn plan_close(&mut self, now: Micros, out: &mut OpSink) {
         match self.closing {
             Closing::No | Closing::Closed { .. } => {}
             Closing::Flushing => {
@@ -59,7 +59,7 @@ impl Partition {
                     self.state != PartitionState::Open && self.state != PartitionState::NoSpace;
                 let failed = self.sealer.failures > 0 && self.sealer.is_idle();
                 if self.in_flight == 0 && out.is_empty() && (sealed || stuck || failed) {
-                    self.close_files(sealed && !self.is_poisoned(), out);
+                    self.close_files(sealed && !self.is_poisoned(), now, out);
                 }
             }
             Closing::Files { clean } => {
@@ -72,8 +72,8 @@ impl Partition {
 
     /// A descriptor whose bytes are not all flushed stays open: closing it could lose the error
     /// that the next flush of it would report (D11).
-    fn close_files(&mut self, clean: bool, out: &mut OpSink) {
-        self.waiters.fail_all(AckError::Closed, Micros(0));
+    fn close_files(&mut self, clean: bool, now: Micros, out: &mut OpSink) {
+        self.waiters.fail_all(AckError::Closed, now);
         for segment in self.segments.iter_mut() {
             if let Some(file) = segment.open_file().filter(|_| segment.flushed == segment.written) {
                 out.push(Task::Close, Op::Close { file });

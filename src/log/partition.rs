@@ -20,7 +20,7 @@ use super::watermarks::Watermarks;
 use crate::io::buffers::Pool;
 use crate::io::{Errno, FileId, Op, Outcome};
 use crate::policy::FlushPolicy;
-use crate::types::{AckLevel, Micros, Offset, WallMs};
+use crate::types::{AckLevel, Micros, Offset};
 
 /// What an accepted append got.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -44,6 +44,8 @@ pub enum Refusal {
     Backpressure,
     #[error("a batch of {len} bytes, at most {len_max} are allowed")]
     TooLarge { len: usize, len_max: usize },
+    #[error("{offsets} offsets in one append: more than a segment can index")]
+    TooManyOffsets { offsets: i64 },
     #[error("no offsets left")]
     OffsetsExhausted,
 }
@@ -192,7 +194,7 @@ impl Partition {
 
     /// Puts what should happen now into `out`. Called once a tick while [`Partition::has_work`],
     /// and when [`Partition::next_deadline`] has come.
-    pub fn plan(&mut self, now: Micros, wall: WallMs, out: &mut OpSink) {
+    pub fn plan(&mut self, now: Micros, out: &mut OpSink) {
         let before = out.len();
         self.has_work = false;
         self.deadline = Micros::NEVER;
@@ -208,7 +210,7 @@ impl Partition {
                 self.plan_seals(now, out);
             }
         }
-        self.plan_close(wall, out);
+        self.plan_close(now, out);
         self.in_flight += out.len() - before;
     }
 

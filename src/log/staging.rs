@@ -13,6 +13,7 @@ use super::watermarks::Mark;
 use crate::format::batch;
 use crate::policy::ack::{Answer, answer};
 use crate::policy::admit;
+use crate::policy::roll::COLUMN_MAX;
 use crate::types::{AckLevel, Micros, Offset, WallMs};
 
 impl Partition {
@@ -81,10 +82,14 @@ impl Partition {
         if let Some(len) = long {
             return Err(Refusal::TooLarge { len, len_max });
         }
+        let offsets = batches.offsets();
+        if offsets > COLUMN_MAX as i64 {
+            return Err(Refusal::TooManyOffsets { offsets });
+        }
         if !self.can_accept(batches.len()) {
             return Err(Refusal::Backpressure);
         }
-        let last = self.marks.staged().checked_add(batches.offsets() - 1);
+        let last = self.marks.staged().checked_add(offsets - 1);
         last.filter(|last| last.get() < i64::MAX).ok_or(Refusal::OffsetsExhausted)
     }
 

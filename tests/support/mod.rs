@@ -169,7 +169,7 @@ impl Driver {
     pub fn submit(&mut self) {
         let now = self.io.now();
         if self.log.has_work() || self.log.next_deadline() <= now {
-            self.log.plan(now, self.io.wall_ms(), &mut self.sink);
+            self.log.plan(now, &mut self.sink);
         }
         for (tag, op) in self.sink.drain() {
             self.io.submit(op, Tag(u64::from(tag.0))).expect("room in the queue");
