@@ -222,11 +222,11 @@ impl<I: Io> Shard<I> {
     }
 
     fn plan_one(&mut self, slot: u32) {
-        let (now, wall) = (self.now, self.wall);
+        let now = self.now;
         let (mut sink, mut acks) = (std::mem::take(&mut self.sink), std::mem::take(&mut self.acks));
         if let Some(known) = self.parts.get(slot) {
             known.touched = false;
-            known.partition.plan(now, wall, &mut sink);
+            known.partition.plan(now, &mut sink);
             known.partition.drain_acks(&mut acks);
             known.in_flight += sink.len() as u32;
             let deadline = known.partition.next_deadline();

@@ -287,6 +287,7 @@ fn refusal_code(refusal: &Refusal) -> ErrorCode {
         Refusal::Closing => ErrorCode::ShuttingDown,
         Refusal::Backpressure => ErrorCode::Overloaded,
         Refusal::TooLarge { .. } => ErrorCode::MessageTooLarge,
+        Refusal::TooManyOffsets { .. } => ErrorCode::InvalidRecord,
         Refusal::OffsetsExhausted => ErrorCode::UnknownServerError,
     }
 }
