@@ -544,3 +544,24 @@ fn d1_until_the_flush_the_stricter_policy_holds() {
     let ack = driver.append_acked(&one(b"after"), AckLevel::Policy).unwrap();
     assert_eq!(ack.level, AckLevel::Written);
 }
+
+#[test]
+fn d10_no_durable_ack_before_the_name_of_its_segment_is_on_the_disk() {
+    let world = world(19);
+    let config = LogConfig { segment_bytes: 1_000, ..with("group") };
+    let mut driver = Driver::fresh(&world, config.clone());
+    driver.append_acked(&sized(800), AckLevel::Durable).unwrap();
+    world.faults(|faults| faults.plan(On::SyncDir, "t-0", 1, Effect::DelayUs(100_000)));
+    let (waiter, _) = driver.append(&sized(800), AckLevel::Durable).unwrap();
+    for _ in 0..30 {
+        driver.poll().unwrap();
+        world.advance(Micros(1_000));
+    }
+    assert_eq!(driver.log.written_end(), offset(2), "written meanwhile (R42)");
+    assert_eq!(driver.ack_of(waiter), None);
+    assert_eq!(driver.log.high_watermark(), offset(1));
+    driver.tick_until(|d| d.ack_of(waiter).is_some()).unwrap();
+    world.power_cut();
+    let mut driver = Driver::start(&world, config).unwrap();
+    assert_eq!(driver.consume(offset(0), 5_000).unwrap().len(), 2);
+}
