@@ -94,7 +94,7 @@ impl<'a> Run<'a> {
             false => Patience { clean: Duration::from_secs(10), sentinel_tries: 4 },
         };
         let device = Device::open(dir, patience).map_err(|e| format!("{}: {e}", dir.display()))?;
-        let uring = sys::ring::available().map_err(|error| error.to_string());
+        let uring = sys::ring_available().map_err(|error| error.to_string());
         if let (cli::Engine::Uring, Err(why)) = (flags.engine, &uring) {
             return Err(format!("--engine uring: io_uring cannot be used here ({why})"));
         }
@@ -226,12 +226,23 @@ impl<'a> Run<'a> {
         usual
     }
 
+    /// The engine asked for, and the one that the server said it runs on.
+    fn engines(&self) -> String {
+        let asked = self.flags.engine.name();
+        let served = self.rows.iter().find(|row| row.arm == Arm::Server && row.bytes > 0);
+        match served {
+            Some(row) => format!("engine {asked}: the server ran on {}", row.engine),
+            None => format!("engine {asked}: no server ran"),
+        }
+    }
+
     fn print(&self, idle: &Idle, usual: Option<f64>) -> io::Result<()> {
         let mut out = io::stdout().lock();
         if !self.flags.json {
-            return out.write_all(
-                table::render(&self.env.heading(), &self.rows, &self.env.warnings).as_bytes(),
-            );
+            let mut heading = self.env.heading();
+            heading.push(self.engines());
+            let text = table::render(&heading, &self.rows, &self.env.warnings);
+            return out.write_all(text.as_bytes());
         }
         let report = Report {
             experiment: "quick",
