@@ -45,7 +45,7 @@ struct Report<'a> {
     budget: &'a Budget,
     env: &'a Env,
     cores: Cores,
-    idle_busy_cores: f64,
+    idle_busy_cores: Option<f64>,
     usual_sentinel_us: Option<f64>,
     interrupted: bool,
     rows: &'a [Row],
@@ -114,6 +114,10 @@ impl<'a> Run<'a> {
         self.announce();
         let span = Duration::from_millis(if self.flags.smoke { 50 } else { 1000 });
         let idle = Idle::observe(&self.device, span);
+        if idle.busy.is_none() {
+            let gone = "other programs ran before the first row: no CPU figure of the machine";
+            self.env.warnings.push(gone.to_string());
+        }
         self.all_passes(&idle).map_err(|error| error.to_string())?;
         let usual = self.judge();
         self.print(&idle, usual).map_err(|error| error.to_string())?;
