@@ -29,7 +29,6 @@ const LAYERS: &[(&str, &[&str])] = &[
 /// Files outside `src/io/` that may hold `unsafe`, each for a reason stated in its header.
 const UNSAFE_ELSEWHERE: &[&str] = &[
     "bench/src/sys.rs",
-    "bench/src/sys/ring.rs",
     "tests/hostile_batches.rs",
     "tests/steady_state.rs",
     "tests/support/counting.rs",

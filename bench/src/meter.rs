@@ -13,6 +13,9 @@ use crate::sys;
 /// What a few clock ticks of 10 ms can mistake: not held against other programs.
 const OTHERS_SLACK: f64 = 0.03;
 
+/// User time of other programs that spoils what is measured meanwhile, in cores.
+pub const OTHERS_CORE_MAX: f64 = 0.1;
+
 /// CPU time of the whole machine since boot, in seconds.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub struct CpuTimes {
@@ -157,8 +160,8 @@ impl Window {
 /// What the machine does by itself: subtracted from what a row costs (M3).
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Idle {
-    /// Busy CPU seconds a second.
-    pub busy: f64,
+    /// Busy CPU seconds a second; `None` when other programs ran while it was taken.
+    pub busy: Option<f64>,
     /// Device bytes written a second.
     pub written: f64,
 }
@@ -166,12 +169,16 @@ pub struct Idle {
 impl Idle {
     /// Watches the machine at rest for `span`.
     pub fn observe(device: &Device, span: Duration) -> Idle {
+        let others = Others::watch();
         let begin = Snapshot::take(device);
         std::thread::sleep(span);
         let window = Window::between(&begin, &Snapshot::take(device));
         let seconds = window.wall.as_secs_f64().max(1e-9);
         Idle {
-            busy: window.cpu.map_or(0.0, |cpu| cpu.busy / seconds),
+            busy: window
+                .cpu
+                .filter(|_| others.share().is_some_and(|share| share <= OTHERS_CORE_MAX))
+                .map(|cpu| cpu.busy / seconds),
             written: window.disk.map_or(0.0, |disk| disk.written_bytes as f64 / seconds),
         }
     }

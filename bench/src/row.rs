@@ -6,14 +6,12 @@
 use serde::{Deserialize, Serialize};
 
 use crate::histogram::{Latencies, Summary};
-use crate::meter::{Idle, Window};
+use crate::meter::{Idle, OTHERS_CORE_MAX, Window};
 
 /// Above this share of one core, or of the device's time, that resource bounds the row.
 const SATURATED: f64 = 0.85;
 /// Steal that makes a row invalid, in percent (M13).
 const STEAL_PERCENT_MAX: f64 = 1.0;
-/// User time of other programs that makes a row invalid, in cores.
-const OTHERS_CORE_MAX: f64 = 0.1;
 /// CPU seconds below which a figure counted in ticks of 10 ms on each core is not printed.
 const TICKED_CPU_MIN: f64 = 0.25;
 /// Movement of the sentinel that makes a row invalid (M9).
@@ -358,9 +356,12 @@ fn cpu_per_gb(measured: &Measured, whole: &Window, idle: &Idle) -> CpuPerGb {
         return CpuPerGb::default();
     }
     let gb = measured.bytes as f64 / GB;
-    let others = measured.client_cpu + idle.busy * whole.wall.as_secs_f64();
-    let machine = whole.cpu.map(|cpu| cpu.busy - others).filter(|own| *own >= TICKED_CPU_MIN);
-    let machine = machine.map(|own| own / gb);
+    let machine = whole
+        .cpu
+        .zip(idle.busy)
+        .map(|(cpu, idle)| cpu.busy - measured.client_cpu - idle * whole.wall.as_secs_f64())
+        .filter(|own| *own >= TICKED_CPU_MIN)
+        .map(|own| own / gb);
     let ticked = |cpu: &f64| !measured.server_cpu_ticked || *cpu >= TICKED_CPU_MIN;
     CpuPerGb { server: measured.server_cpu.filter(ticked).map(|cpu| cpu / gb), machine }
 }
@@ -409,13 +410,17 @@ mod tests {
 
     #[test]
     fn rates_cpu_and_amplification_of_known_numbers() {
-        let idle = Idle { busy: 0.25, written: 5e8 };
+        let idle = Idle { busy: Some(0.25), written: 5e8 };
         let row = Row::new(label("x", Arm::Server, 1), measured(4_000_000_000, 2.0), &idle);
         assert_eq!(row.accepted, Rate { bytes_per_s: 2e9, records_per_s: 2e6 });
         // 1.0 s of the server for 4 GB; machine 3.0 busy - 0.5 client - 0.5 idle.
         assert_eq!(row.cpu_s_per_gb, CpuPerGb { server: Some(0.25), machine: Some(0.5) });
         assert_eq!(row.write_amplification, Some(0.75));
         assert!(row.is_valid());
+        // Without a baseline there is nothing to subtract, so there is no figure.
+        let blind = Idle { busy: None, ..idle };
+        let row = Row::new(label("x", Arm::Server, 1), measured(4_000_000_000, 2.0), &blind);
+        assert_eq!(row.cpu_s_per_gb, CpuPerGb { server: Some(0.25), machine: None });
     }
 
     #[test]

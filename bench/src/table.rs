@@ -68,8 +68,8 @@ pub fn render(heading: &[String], rows: &[Row], warnings: &[String]) -> String {
 }
 
 const LEGEND: [&str; 6] = [
-    "A line a pass, the second pass in opposite order; drained rates (drain) below. Screening: \
-     rows this short and few cannot tell small differences from noise.",
+    "A line a pass, the second pass in opposite order; drained rates (drain) below. \
+     Screening: rows this short and few cannot tell small differences from noise.",
     "k/s: thousands of records a second; of raw loops and loopback, of writes. p50 to max: \
      latency in ms of n samples; a percentile is shown with 100 samples beyond it.",
     "ceil: percent of the matching min loop (fetch: the faster of two) of the same pass.",

@@ -14,7 +14,7 @@ use super::append::Writes;
 use super::{Bench, fresh, goes_on, pinned, prewritten};
 use crate::meter::{Snapshot, Window};
 use crate::row::Measured;
-use crate::sys::{self, AlignedBuf, ring::DsyncRing};
+use crate::sys::{self, AlignedBuf, DsyncRing};
 
 const PREWRITTEN_NAME: &str = "prewritten";
 

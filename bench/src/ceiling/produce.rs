@@ -147,7 +147,7 @@ impl<'a> Loop<'a> {
         }
         let mut ready = Vec::with_capacity(self.conns.len());
         let mut whole = Vec::with_capacity(self.conns.len());
-        while self.conns.iter().any(|conn| !conn.closed) {
+        while self.conns.iter().any(|conn| !conn.closed) && !sys::stopped() {
             self.epoll.wait(100, &mut ready)?;
             whole.clear();
             for &token in &ready {

@@ -45,7 +45,7 @@ struct Report<'a> {
     budget: &'a Budget,
     env: &'a Env,
     cores: Cores,
-    idle_busy_cores: f64,
+    idle_busy_cores: Option<f64>,
     usual_sentinel_us: Option<f64>,
     interrupted: bool,
     rows: &'a [Row],
@@ -94,7 +94,7 @@ impl<'a> Run<'a> {
             false => Patience { clean: Duration::from_secs(10), sentinel_tries: 4 },
         };
         let device = Device::open(dir, patience).map_err(|e| format!("{}: {e}", dir.display()))?;
-        let uring = sys::ring::available().map_err(|error| error.to_string());
+        let uring = sys::ring_available().map_err(|error| error.to_string());
         if let (cli::Engine::Uring, Err(why)) = (flags.engine, &uring) {
             return Err(format!("--engine uring: io_uring cannot be used here ({why})"));
         }
@@ -114,6 +114,10 @@ impl<'a> Run<'a> {
         self.announce();
         let span = Duration::from_millis(if self.flags.smoke { 50 } else { 1000 });
         let idle = Idle::observe(&self.device, span);
+        if idle.busy.is_none() {
+            let gone = "other programs ran before the first row: no CPU figure of the machine";
+            self.env.warnings.push(gone.to_string());
+        }
         self.all_passes(&idle).map_err(|error| error.to_string())?;
         let usual = self.judge();
         self.print(&idle, usual).map_err(|error| error.to_string())?;
@@ -226,12 +230,23 @@ impl<'a> Run<'a> {
         usual
     }
 
+    /// The engine asked for, and the one that the server said it runs on.
+    fn engines(&self) -> String {
+        let asked = self.flags.engine.name();
+        let served = self.rows.iter().find(|row| row.arm == Arm::Server && row.bytes > 0);
+        match served {
+            Some(row) => format!("engine {asked}: the server ran on {}", row.engine),
+            None => format!("engine {asked}: no server ran"),
+        }
+    }
+
     fn print(&self, idle: &Idle, usual: Option<f64>) -> io::Result<()> {
         let mut out = io::stdout().lock();
         if !self.flags.json {
-            return out.write_all(
-                table::render(&self.env.heading(), &self.rows, &self.env.warnings).as_bytes(),
-            );
+            let mut heading = self.env.heading();
+            heading.push(self.engines());
+            let text = table::render(&heading, &self.rows, &self.env.warnings);
+            return out.write_all(text.as_bytes());
         }
         let report = Report {
             experiment: "quick",

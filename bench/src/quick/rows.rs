@@ -171,8 +171,8 @@ impl Measure {
         let end = partition.end.min(partition.start.saturating_add(range_records));
         let paths = log_files(data_dir)?;
         let files = paths.iter().map(File::open).collect::<io::Result<Vec<_>>>()?;
-        let newest = paths.first().ok_or_else(|| io::Error::other("no segment files"))?;
-        let heat = Heat::apply(cold, &files, newest)?;
+        let oldest = paths.first().ok_or_else(|| io::Error::other("no segment files"))?;
+        let heat = Heat::apply(cold, &files, oldest)?;
         let bytes = ((end - partition.start).max(0) as f64 / per_byte) as u64;
         let plan = fetch::Plan {
             to: server.addr,
