@@ -68,6 +68,10 @@ pub struct Quick {
     /// Most bytes to write in all; rows shrink to fit
     #[arg(long, default_value = "16GiB", value_parser = parse_bytes, value_name = "BYTES")]
     pub max_write: u64,
+    /// Only rows whose name contains one of these, such as "os 64K,hot"; fetch rows read what
+    /// "produce os" wrote
+    #[arg(long, value_name = "TEXT", value_delimiter = ',')]
+    pub rows: Vec<String>,
     /// Measure the ceilings alone, no server
     #[arg(long)]
     pub ceilings: bool,

@@ -13,8 +13,25 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::rc::{Rc, Weak};
 
-/// Chunk sizes the pool keeps for reuse; larger ones are allocated and freed each time.
-pub const CLASS_BYTES: [usize; 4] = [4 << 10, 16 << 10, 128 << 10, 1 << 20];
+/// Chunk sizes the pool keeps for reuse; larger ones are allocated and freed each time. The large
+/// ones have room for a power of two of record bytes behind the heads of a reply: a chunk of
+/// exactly a power of two would send every such reply to the allocator, and its fresh pages cost
+/// as much as the copy into them.
+pub const CLASS_BYTES: [usize; 7] = [
+    4 << 10,
+    16 << 10,
+    64 << 10,
+    256 << 10,
+    (1 << 20) + REPLY_ROOM,
+    (4 << 20) + REPLY_ROOM,
+    (8 << 20) + REPLY_ROOM,
+];
+
+const REPLY_ROOM: usize = 64 << 10;
+
+/// The larger of the two classes that an arena is cut into; the smaller one divides it.
+const ARENA_CLASS: usize = 3;
+const _: () = assert!(CLASS_BYTES[ARENA_CLASS].is_multiple_of(CLASS_BYTES[ARENA_CLASS - 1]));
 
 /// Alignment of every chunk: direct I/O wants a block, and 4 KiB satisfies every device.
 pub const CHUNK_ALIGN: usize = 4096;
@@ -108,10 +125,10 @@ impl Pool {
         Pool(Rc::new(PoolInner { free, in_use, bytes_max, arena: None }))
     }
 
-    /// A pool whose first large chunks are parts of one arena of about `arena_bytes`: half of it
-    /// in the largest chunks, the rest in the next smaller ones.
+    /// A pool whose first chunks of two classes are parts of one arena of about `arena_bytes`: half
+    /// of it in the larger ones, the rest in the smaller ones.
     pub fn with_arena(bytes_max: usize, arena_bytes: usize) -> Pool {
-        let [.., small, large] = CLASS_BYTES;
+        let (small, large) = (CLASS_BYTES[ARENA_CLASS - 1], CLASS_BYTES[ARENA_CLASS]);
         let memory = Rc::new(Memory::new(arena_bytes.next_multiple_of(large)));
         let arena = Some(Arena(Rc::clone(&memory)));
         let (free, in_use) = (RefCell::default(), Cell::new(0));

@@ -35,6 +35,10 @@ use crate::types::{AckLevel, Micros, ShardId};
 /// What one compressed batch may expand to while it is checked (R88).
 const DECOMPRESSED_BYTES_MAX: u64 = 256 << 20;
 
+/// Buffer memory a ring registers, where the locked-memory limit allows it: a quarter of the limit
+/// most systems set (8 MiB), which all processes of a user share.
+const ARENA_BYTES: usize = 2 << 20;
+
 /// How long, and how often, an address that is in use is tried again.
 const LISTEN_TRIES_FOR: Duration = Duration::from_secs(2);
 const LISTEN_TRY_EVERY: Duration = Duration::from_millis(50);
@@ -324,17 +328,8 @@ impl Seed {
         }
         let (id, control) = (self.id, self.control.clone());
         let lived = std::panic::catch_unwind(AssertUnwindSafe(|| match self.kind {
-            EngineKind::Syscall => match SyscallIo::new(SyscallOptions::default()) {
-                Ok(io) => self.live(io),
-                Err(errno) => self.stillborn(&format!("system calls: {errno}")),
-            },
-            EngineKind::Auto | EngineKind::Uring => {
-                let write_path = self.write_path;
-                match UringIo::new(UringOptions { write_path, ..UringOptions::default() }) {
-                    Ok(io) => self.live(io),
-                    Err(error) => self.stillborn(&error.to_string()),
-                }
-            }
+            EngineKind::Syscall => self.on_calls(),
+            EngineKind::Auto | EngineKind::Uring => self.on_ring(),
         }));
         let why = match lived {
             Ok(Ok(())) => return,
@@ -344,12 +339,35 @@ impl Seed {
         let _ = control.send(FromShard::Failed { shard: id, why });
     }
 
+    fn on_calls(self) -> Result<(), String> {
+        let pool = Pool::new(self.config.shard_memory_bytes);
+        match SyscallIo::new(SyscallOptions::default()) {
+            Ok(io) => self.live(io, pool),
+            Err(errno) => self.stillborn(&format!("system calls: {errno}")),
+        }
+    }
+
+    fn on_ring(self) -> Result<(), String> {
+        let pool = Pool::with_arena(self.config.shard_memory_bytes, ARENA_BYTES);
+        let write_path = self.write_path;
+        let mut io = match UringIo::new(UringOptions { write_path, ..UringOptions::default() }) {
+            Ok(io) => io,
+            Err(error) => return self.stillborn(&error.to_string()),
+        };
+        if let Some(arena) = pool.arena()
+            && let Err(why) = io.register_arena(&arena)
+        {
+            tracing::info!("shard {}: {why}", self.id);
+        }
+        self.live(io, pool)
+    }
+
     fn stillborn(self, why: &str) -> Result<(), String> {
         let _ = self.born.send(Err(RunError::Engine(why.to_string())));
         Ok(())
     }
 
-    fn live<I: Io>(self, mut io: I) -> Result<(), String> {
+    fn live<I: Io>(self, mut io: I, pool: Pool) -> Result<(), String> {
         let mut addr = self.config.listen;
         if addr.port() != 0 {
             addr.set_port(addr.port().saturating_add(self.id.0));
@@ -366,7 +384,7 @@ impl Seed {
         let Ok((hello, inbox)) = self.introduction.recv() else { return Ok(()) };
         let config = shard_config(self.id, &self.config, hello);
         let control = ControlBox::new(self.control.clone());
-        let mut shard = Shard::new(io, config, listener, inbox, control);
+        let mut shard = Shard::new(io, pool, config, listener, inbox, control);
         while !shard.is_ended() {
             shard.tick().map_err(|errno| format!("its engine: {errno}"))?;
         }
@@ -404,7 +422,6 @@ fn shard_config(id: ShardId, config: &Config, hello: Hello) -> ShardConfig {
         fetch_bytes_max: config.fetch_bytes_max,
         in_flight_max: config.in_flight_max,
         connections_max: config.connections_max,
-        memory_bytes: config.shard_memory_bytes,
         stop_timeout: Micros(config.stop_timeout.min(Duration::from_secs(3600)).as_micros() as u64),
         hello,
     }

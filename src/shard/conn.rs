@@ -13,8 +13,10 @@ use crate::protocol::produce::ProduceResponse;
 use crate::types::{Micros, WallMs};
 
 /// Smallest and largest chunk a connection receives into; it moves between them with its traffic.
+/// The largest is small enough that its bytes are still in the core's own cache when they are
+/// checked and written.
 const CHUNK_BYTES_MIN: usize = CLASS_BYTES[0];
-const CHUNK_BYTES_MAX: usize = CLASS_BYTES[CLASS_BYTES.len() - 1];
+const CHUNK_BYTES_MAX: usize = CLASS_BYTES[3];
 /// Slices one send carries at most.
 const SEND_SLICES_MAX: usize = 64;
 /// Receives in a row that used under an eighth of their room before the chunk shrinks.

@@ -55,7 +55,6 @@ pub struct ShardConfig {
     pub fetch_bytes_max: usize,
     pub in_flight_max: usize,
     pub connections_max: usize,
-    pub memory_bytes: usize,
     pub stop_timeout: Micros,
     pub hello: Hello,
 }
@@ -121,9 +120,10 @@ pub struct Shard<I: Io> {
 }
 
 impl<I: Io> Shard<I> {
-    /// `listener` belongs to `io`.
+    /// `listener` belongs to `io`; `pool` is the shard's whole buffer memory.
     pub fn new(
         io: I,
+        pool: Pool,
         config: ShardConfig,
         listener: FileId,
         inbox: Receiver<ToShard>,
@@ -131,7 +131,7 @@ impl<I: Io> Shard<I> {
     ) -> Shard<I> {
         let (now, wall) = (io.now(), io.wall_ms());
         Shard {
-            pool: Pool::new(config.memory_bytes),
+            pool,
             conns: Conns::new(config.connections_max),
             io,
             config,

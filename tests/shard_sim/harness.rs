@@ -127,11 +127,10 @@ impl SimShard {
             fetch_bytes_max: 8 << 20,
             in_flight_max: setup.in_flight_max,
             connections_max: 64,
-            memory_bytes: setup.memory_bytes,
             stop_timeout: Micros::from_ms(10_000),
             hello: hello(),
         };
-        let shard = Shard::new(io, config, listener, inbox, ControlBox::new(to_control));
+        let shard = Shard::new(io, Pool::new(setup.memory_bytes), config, listener, inbox, ControlBox::new(to_control));
         let mut served = SimShard { world, shard, mail, waker, from, address, handles: Vec::new() };
         served.open(setup, clean);
         served

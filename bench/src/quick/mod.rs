@@ -100,7 +100,7 @@ impl<'a> Run<'a> {
         }
         let allowed = sys::allowed_cpus().map_err(|error| error.to_string())?;
         let cores = Cores::choose(&allowed);
-        let kinds = plan::rows(flags.ceilings);
+        let kinds = plan::rows(flags.ceilings, &flags.rows);
         let room = room(flags, dir).map_err(|error| error.to_string())?;
         let budget = Budget::fit(&kinds, flags.passes, flags.seconds_per_row, flags.smoke, room)?;
         let ring = flags.engine != cli::Engine::Syscall && uring.is_ok();

@@ -170,7 +170,8 @@ impl Kind {
 
 /// All rows of a pass, in the order of its first one: what bounds a row stands before it, and
 /// what is fetched has been produced.
-pub fn rows(ceilings_only: bool) -> Vec<Kind> {
+/// `wanted`: parts of names; none keeps every row.
+pub fn rows(ceilings_only: bool, wanted: &[String]) -> Vec<Kind> {
     let mut rows = vec![Kind::AppendBuffered, Kind::AppendDirect];
     for block in [4 * KIB, BATCH] {
         rows.extend([true, false].map(|grows| Kind::Fdatasync { block, grows }));
@@ -194,6 +195,10 @@ pub fn rows(ceilings_only: bool) -> Vec<Kind> {
         rows.extend([Via::Send, Via::Sendfile].map(|via| Kind::Fetch { via, cold }));
     }
     rows.retain(|kind| !ceilings_only || kind.arm() == Arm::Ceiling);
+    let is_wanted = |kind: &Kind| {
+        wanted.is_empty() || wanted.iter().any(|part| kind.name().contains(part.as_str()))
+    };
+    rows.retain(is_wanted);
     rows
 }
 
@@ -302,7 +307,7 @@ mod tests {
 
     #[test]
     fn names_are_distinct_and_short() {
-        let rows = rows(false);
+        let rows = rows(false, &[]);
         let names: HashSet<String> = rows.iter().map(|kind| kind.name()).collect();
         assert_eq!(names.len(), rows.len());
         assert!(names.iter().all(|name| name.len() <= 19), "{names:?}");
@@ -310,7 +315,7 @@ mod tests {
 
     #[test]
     fn what_bounds_a_row_is_measured_in_the_same_pass_and_before_it() {
-        let rows = rows(false);
+        let rows = rows(false, &[]);
         for (index, kind) in rows.iter().enumerate() {
             let before = &rows[..index];
             assert!(kind.ceilings().iter().all(|ceiling| before.contains(ceiling)), "{kind:?}");
@@ -320,7 +325,7 @@ mod tests {
 
     #[test]
     fn the_budget_shrinks_to_each_limit_and_refuses_too_little() {
-        let rows = rows(false);
+        let rows = rows(false, &[]);
         let fit = |room| Budget::fit(&rows, 2, 2.0, false, room);
         let plenty = fit(PLENTY).unwrap();
         assert!(plenty.scale == 1.0 && plenty.total_bytes <= 16 << 30, "{plenty:?}");
