@@ -16,7 +16,7 @@ use crate::errors::ErrorCode;
 use crate::io::{Errno, FileId, Io, Op, Outcome};
 use crate::log::{Located, OffsetLookup, Step};
 use crate::protocol::error::Detail;
-use crate::types::{Micros, Offset};
+use crate::types::{Handle, Micros, Offset};
 
 const SLOT_BITS: u32 = 20;
 
@@ -49,6 +49,22 @@ impl Jobs {
     fn entry(&mut self, id: u32) -> Option<&mut (u32, Option<Job>)> {
         let entry = self.slots.get_mut((id & ((1 << SLOT_BITS) - 1)) as usize)?;
         (entry.0 == id >> SLOT_BITS).then_some(entry)
+    }
+
+    pub fn peek(&mut self, id: u32) -> Option<&Job> {
+        self.entry(id)?.1.as_ref()
+    }
+
+    /// Every job that asks for this partition.
+    pub fn under_way_on(&self, handle: Handle) -> Vec<u32> {
+        let asks = |job: &Job| match job {
+            Job::Fetch(fetch) => fetch.ask.parts.iter().any(|part| part.handle == handle),
+            Job::Offsets(job) => job.handle == handle,
+        };
+        let ids = self.slots.iter().zip(0u32..).filter_map(|((generation, job), slot)| {
+            job.as_ref().is_some_and(asks).then_some(generation << SLOT_BITS | slot)
+        });
+        ids.collect()
     }
 
     fn take(&mut self, id: u32) -> Option<Job> {
@@ -154,7 +170,7 @@ impl<I: Io> Shard<I> {
         }
     }
 
-    fn finish_job(&mut self, id: u32, answer: Answer) {
+    pub(super) fn finish_job(&mut self, id: u32, answer: Answer) {
         let (conn, sequence) = match self.jobs.remove(id) {
             Some(Job::Fetch(fetch)) => (fetch.conn, fetch.sequence),
             Some(Job::Offsets(job)) => (job.conn, job.sequence),

@@ -16,6 +16,7 @@ mod jobs;
 mod offsets;
 mod parts;
 mod produce;
+mod reopen;
 mod tick;
 
 use std::collections::VecDeque;

@@ -18,8 +18,8 @@ use crate::types::Handle;
 pub struct OffsetsJob {
     pub conn: ConnId,
     pub sequence: u32,
-    correlation: u32,
-    handle: Handle,
+    pub correlation: u32,
+    pub handle: Handle,
     timestamp: i64,
     lookup: Option<TimeLookup>,
 }

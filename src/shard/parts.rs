@@ -12,6 +12,7 @@ use super::catalogue::{Marks, MarksNow, Owner, handle_index};
 use super::conn::{Answer, ConnId, State};
 use super::histograms::Stage;
 use super::mailbox::{Closed, FromShard, PartitionSpec, Settings, Waiter};
+use super::reopen::REOPEN_AFTER;
 use super::tick::Label;
 use super::{Life, Shard};
 use crate::errors::ErrorCode;
@@ -25,11 +26,13 @@ use crate::types::{Handle, Micros, Offset};
 
 /// Why a slot's partition is being closed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-enum Closing {
+pub(super) enum Closing {
     No,
     /// The topic was deleted.
     Drop,
     Stop,
+    /// Its disk was full when it was opened: it is opened again (R21).
+    Reopen,
 }
 
 pub struct Slot {
@@ -39,8 +42,12 @@ pub struct Slot {
     pub marks: Arc<Marks>,
     /// Fetches that wait for bytes here.
     pub parked: Vec<u32>,
+    /// What it was opened by.
+    pub(super) spec: Box<PartitionSpec>,
+    /// When a read-only partition is opened again.
+    pub(super) reopen_at: Micros,
     touched: bool,
-    closing: Closing,
+    pub(super) closing: Closing,
     /// The earliest deadline that stands in the heap.
     queued: Micros,
     high_seen: Offset,
@@ -69,13 +76,16 @@ impl Parts {
         self.slots.get_mut(slot as usize)?.as_mut()
     }
 
-    fn add(&mut self, spec: &PartitionSpec, partition: Partition) -> u32 {
+    fn add(&mut self, spec: Box<PartitionSpec>, partition: Partition, now: Micros) -> u32 {
         let high_seen = partition.high_watermark();
+        let handle = spec.handle;
         let slot = Slot {
-            handle: spec.handle,
+            handle,
             partition,
             settings: spec.settings.clone(),
             marks: Arc::clone(&spec.marks),
+            spec,
+            reopen_at: now.plus(REOPEN_AFTER),
             parked: Vec::new(),
             touched: false,
             closing: Closing::No,
@@ -88,7 +98,7 @@ impl Parts {
             self.slots.len() as u32 - 1
         });
         self.slots[at as usize] = Some(slot);
-        let index = handle_index(spec.handle);
+        let index = handle_index(handle);
         if self.by_index.len() <= index {
             self.by_index.resize(index + 1, 0);
         }
@@ -141,16 +151,28 @@ impl Parts {
 impl<I: Io> Shard<I> {
     /// Opens a partition, waiting for it: recovery at the start, an empty one later.
     pub(super) fn open_partition(&mut self, spec: Box<PartitionSpec>) {
+        let (shard, handle, now) = (self.config.id, spec.handle, self.now);
+        let result = match self.open_log(&spec) {
+            Ok(partition) => {
+                let slot = self.parts.add(spec, partition, now);
+                self.parts.touch(slot);
+                self.publish(slot);
+                Ok(())
+            }
+            Err(why) => Err(why),
+        };
+        self.control.send(FromShard::Opened { shard, handle, result });
+    }
+
+    /// The log of a partition; an error is logged and shown as the partition's state.
+    pub(super) fn open_log(&mut self, spec: &PartitionSpec) -> Result<Partition, String> {
+        let log = &spec.settings.log;
         let params = crate::log::OpenParams {
-            config: spec.settings.log.clone(),
+            config: log.clone(),
             clean: spec.clean,
             recovery_point: spec.recovery_point,
             log_start: spec.log_start,
-            unflushed_max: spec
-                .settings
-                .log
-                .flush
-                .unflushed_max(spec.settings.log.unsettled_bytes_max),
+            unflushed_max: log.flush.unflushed_max(log.unsettled_bytes_max),
         };
         let pool = self.pool.clone();
         let mut blocking = Blocking::new(&mut self.io, pool.clone());
@@ -159,22 +181,11 @@ impl<I: Io> Shard<I> {
         let foreign = std::mem::take(&mut blocking.foreign);
         self.done.extend(foreign);
         self.restless |= !self.done.is_empty();
-        let result = match opened {
-            Ok((partition, _report)) => {
-                let slot = self.parts.add(&spec, partition);
-                self.parts.touch(slot);
-                self.publish(slot);
-                Ok(())
-            }
-            Err(error) => {
-                let (topic, index) = (&spec.topic, spec.index);
-                tracing::error!("{topic}-{index} stays offline: {error}");
-                spec.marks.publish(MarksNow { state: 5, ..MarksNow::default() });
-                Err(error.to_string())
-            }
-        };
-        let (shard, handle) = (self.config.id, spec.handle);
-        self.control.send(FromShard::Opened { shard, handle, result });
+        opened.map(|(partition, _)| partition).map_err(|error| {
+            tracing::error!("{}-{} stays offline: {error}", spec.topic, spec.index);
+            spec.marks.publish(MarksNow { state: 5, ..MarksNow::default() });
+            error.to_string()
+        })
     }
 
     /// Which error a request for a handle that is not served here gets.
@@ -229,7 +240,7 @@ impl<I: Io> Shard<I> {
             known.partition.plan(now, &mut sink);
             known.partition.drain_acks(&mut acks);
             known.in_flight += sink.len() as u32;
-            let deadline = known.partition.next_deadline();
+            let deadline = known.partition.next_deadline().min(known.reopen_deadline());
             if deadline < known.queued {
                 known.queued = deadline;
                 self.parts.deadlines.push(Reverse((deadline, slot)));
@@ -244,6 +255,7 @@ impl<I: Io> Shard<I> {
         self.sink = sink;
         self.acks = acks;
         self.publish(slot);
+        self.begin_reopen(slot);
         self.step_closing(slot);
     }
 
@@ -364,12 +376,24 @@ impl<I: Io> Shard<I> {
             return;
         }
         let (handle, closing) = (known.handle, known.closing);
+        if closing == Closing::Reopen {
+            self.reopen(slot);
+            return;
+        }
         let clean = known.partition.closed_clean();
+        self.remove_slot(slot, handle);
+        self.let_go(handle, closing, clean);
+    }
+
+    pub(super) fn remove_slot(&mut self, slot: u32, handle: Handle) {
         self.parts.slots[slot as usize] = None;
         self.parts.free.push(slot);
         if self.parts.by_index[handle_index(handle)] == slot + 1 {
             self.parts.by_index[handle_index(handle)] = 0;
         }
+    }
+
+    fn let_go(&mut self, handle: Handle, closing: Closing, clean: bool) {
         match closing {
             Closing::Drop => {
                 self.control.send(FromShard::Dropped { shard: self.config.id, handle });
