@@ -73,11 +73,15 @@ impl Server {
         json["offset"].as_u64().expect("an end")
     }
 
-    /// Waits until partition 0 ends at or behind `offset`.
+    /// Waits until partition 0 ends at or behind `offset`; gives up where a test would hang.
     pub fn wait_for(&self, topic: &str, offset: u64) {
-        while self.end(topic) < offset {
+        for _ in 0..5_000 {
+            if self.end(topic) >= offset {
+                return;
+            }
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
+        panic!("{topic} ends at {}, never at {offset}", self.end(topic));
     }
 }
 
