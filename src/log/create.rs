@@ -17,6 +17,9 @@ use crate::io::{Errno, Io};
 
 pub const METADATA_NAME: &str = "partition.metadata";
 
+/// An empty log as a clean stop leaves one: its first opening need not recover anything.
+const FILES: [FileKind; 3] = [FileKind::OffsetIndex, FileKind::TimeIndex, FileKind::Log];
+
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CreateError {
     #[error("{} holds a log already", path.display())]
@@ -50,11 +53,13 @@ pub fn create<I: Io>(
     let path = dir.join(METADATA_NAME);
     let metadata = render_partition_metadata(topic_id);
     b.replace_file(&path, metadata.as_bytes()).map_err(io("writing", &path))?;
-    let path = dir.join(file_name(0, FileKind::Log));
-    let how = OpenHow { write: true, create: true, truncate: true, ..OpenHow::default() };
-    let file = b.open(&path, how).map_err(io("creating", &path))?;
-    b.fdatasync(file).map_err(io("flushing", &path))?;
-    b.close(file).map_err(io("closing", &path))?;
+    for kind in FILES {
+        let path = dir.join(file_name(0, kind));
+        let how = OpenHow { write: true, create: true, truncate: true, ..OpenHow::default() };
+        let file = b.open(&path, how).map_err(io("creating", &path))?;
+        b.fdatasync(file).map_err(io("flushing", &path))?;
+        b.close(file).map_err(io("closing", &path))?;
+    }
     b.sync_dir(dir).map_err(io("syncing", dir))?;
     let parent = dir.parent().unwrap_or(Path::new("."));
     b.sync_dir(parent).map_err(io("syncing", parent))
@@ -62,14 +67,14 @@ pub fn create<I: Io>(
 
 /// Only what `create` itself leaves behind may be there.
 fn must_be_empty<I: Io>(b: &mut Blocking<'_, I>, dir: &Path) -> Result<(), CreateError> {
-    let first = file_name(0, FileKind::Log);
+    let files = FILES.map(|kind| file_name(0, kind));
     for entry in b.list(dir).map_err(io("listing", dir))? {
         let path = dir.join(&entry.name);
         let ours = entry.name.starts_with(epochs::FILE_NAME)
             || entry.name.starts_with(METADATA_NAME)
-            || entry.name == first;
+            || files.contains(&entry.name);
         let stat = b.stat(&path).map_err(io("looking at", &path))?;
-        if !ours || entry.is_dir || (entry.name == first && stat.len > 0) {
+        if !ours || entry.is_dir || (files.contains(&entry.name) && stat.len > 0) {
             return Err(CreateError::Exists { path: dir.to_path_buf() });
         }
     }

@@ -91,8 +91,7 @@ impl<I: Io> Control<I> {
         self.create_files(&topic).map_err(|e| {
             (ErrorCode::KafkaStorageError, format!("creating {:?}: {e}", topic.name))
         })?;
-        // Not "clean": that would expect the index files of a closed log.
-        let (entry, specs) = self.entry(&topic, false);
+        let (entry, specs) = self.entry(&topic, true);
         let left = entry.partitions.iter().map(|p| p.handle).collect();
         self.waiting.push(Waiting::Create { asker, name: topic.name.clone(), left, failed: None });
         self.topics.topics.push(topic);
