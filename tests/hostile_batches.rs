@@ -3,11 +3,10 @@
 //!
 //! Own file, because it counts every allocation of its process.
 
-#![expect(unsafe_code, reason = "an allocator that counts cannot be written without")]
+#[path = "support/counting.rs"]
+mod counting;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
+use counting::{Asked, measured};
 use ringlog::errors::ErrorCode;
 use ringlog::format::batch::{self, Codec, HEADER_LEN, LAST_OFFSET_DELTA, RECORDS_COUNT};
 use ringlog::format::builder::BatchBuilder;
@@ -15,50 +14,6 @@ use ringlog::format::codec::{self, Workspace};
 use ringlog::format::dump::{LogDump, Options};
 use ringlog::format::record;
 use ringlog::format::validate::{Depth, Limits, Scratch, check_produce};
-
-thread_local! {
-    /// Bytes that this thread holds, the most it held, and how often it asked.
-    static LIVE: Cell<isize> = const { Cell::new(0) };
-    static PEAK: Cell<isize> = const { Cell::new(0) };
-    static CALLS: Cell<usize> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-fn count(grown: isize) {
-    let live = LIVE.get() + grown;
-    LIVE.set(live);
-    PEAK.set(PEAK.get().max(live));
-    CALLS.set(CALLS.get() + usize::from(grown > 0));
-}
-
-// SAFETY: every call goes to `System` unchanged, which upholds the contract; counting uses
-// thread-local `Cell`s of constant initial value without a destructor, so it neither allocates nor
-// unwinds.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size() as isize);
-        // SAFETY: the caller's promises about `layout` are `System`'s.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        count(-(layout.size() as isize));
-        // SAFETY: `at` came from `System.alloc` above with this `layout`.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// What `work` returns, the most memory it held beyond what was held before, and its allocations.
-fn measured<T>(work: impl FnOnce() -> T) -> (T, isize, usize) {
-    let (live, calls) = (LIVE.get(), CALLS.get());
-    PEAK.set(live);
-    let result = work();
-    (result, PEAK.get() - live, CALLS.get() - calls)
-}
 
 const MIB: isize = 1 << 20;
 const NOW: i64 = 1_800_000_000_000;
@@ -118,7 +73,8 @@ fn r01_a_hostile_record_count_costs_no_memory() {
             hostile[LAST_OFFSET_DELTA..LAST_OFFSET_DELTA + 4]
                 .copy_from_slice(&i32::to_be_bytes(last_delta));
             batch::reseal(&mut hostile).expect("whole");
-            let ((), peak, _) = measured(|| read_everywhere(&hostile, &mut scratch));
+            let ((), Asked { peak_bytes: peak, .. }) =
+                measured(|| read_everywhere(&hostile, &mut scratch));
             assert!(peak < MIB, "{codec:?}, count {count}: {peak} bytes");
         }
     }
@@ -132,16 +88,18 @@ fn an_uncompressed_batch_is_checked_without_an_allocation() {
     }
     let mut bytes = builder.finish(Codec::None, None).expect("plain").to_vec();
     let mut scratch = Scratch::new();
-    let (checked, _, calls) = measured(|| check_produce(&mut bytes, &LIMITS, &mut scratch));
+    let (checked, Asked { calls, .. }) =
+        measured(|| check_produce(&mut bytes, &LIMITS, &mut scratch));
     assert!(checked.is_ok());
     assert_eq!(calls, 0);
     bytes[100] ^= 1;
-    let (refused, _, calls) = measured(|| check_produce(&mut bytes, &LIMITS, &mut scratch));
+    let (refused, Asked { calls, .. }) =
+        measured(|| check_produce(&mut bytes, &LIMITS, &mut scratch));
     assert_eq!(refused.map_err(|refused| refused.code()), Err(ErrorCode::CorruptMessage));
     assert_eq!(calls, 0, "nor is a broken one refused with one");
 
     builder.reset();
-    let ((), _, calls) = measured(|| {
+    let ((), Asked { calls, .. }) = measured(|| {
         for i in 0..1000 {
             builder.append(Some(b"key"), Some(&[7; 100]), &[(b"header", Some(b"x"))], NOW + i);
         }
@@ -177,12 +135,13 @@ fn r88_bombs_are_refused_within_bounded_memory() {
         let payload = bomb(codec);
         let mut bytes = batch_around(codec, &payload);
         assert!(bytes.len() < 2 << 20, "{codec:?}: {}", bytes.len());
-        let (refused, peak, _) = measured(|| check_produce(&mut bytes, &limits, &mut scratch));
+        let (refused, Asked { peak_bytes: peak, .. }) =
+            measured(|| check_produce(&mut bytes, &limits, &mut scratch));
         let code = refused.expect_err("refused").code();
         assert_eq!(code, ErrorCode::MessageTooLarge, "{codec:?}");
         assert!(peak < MIB, "{codec:?}: {peak} bytes");
         let mut out = Vec::new();
-        let (read, peak, _) = measured(|| {
+        let (read, Asked { peak_bytes: peak, .. }) = measured(|| {
             codec::decompress(codec, &payload, 4 << 20, &mut Workspace::new(), &mut out)
         });
         assert!(read.is_err());
@@ -218,7 +177,8 @@ fn r88_declared_sizes_are_not_allocated() {
         (Codec::Lz4, lz4(5)),
     ] {
         let mut bytes = batch_around(codec, &payload);
-        let (refused, peak, _) = measured(|| check_produce(&mut bytes, &lax, &mut scratch));
+        let (refused, Asked { peak_bytes: peak, .. }) =
+            measured(|| check_produce(&mut bytes, &lax, &mut scratch));
         assert_eq!(refused.expect_err("refused").code(), ErrorCode::InvalidRecord, "{codec:?}");
         assert!(peak < MIB, "{codec:?}: {peak} bytes");
     }

@@ -3,13 +3,11 @@
 //! Own file, because it counts every allocation of its process. Ops are completed by hand: the log
 //! is sans-I/O, so nothing else runs.
 
-#![expect(unsafe_code, reason = "an allocator that counts cannot be written without")]
-
+#[path = "support/counting.rs"]
+mod counting;
 mod support;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
+use counting::measured;
 use ringlog::format::batch::Codec;
 use ringlog::io::{Op, Outcome};
 use ringlog::log::{
@@ -17,31 +15,6 @@ use ringlog::log::{
 };
 use ringlog::types::{AckLevel, Micros};
 use support::{Driver, batch, offset, world};
-
-thread_local! {
-    static CALLS: Cell<usize> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: every call goes to `System` unchanged, which upholds the contract; counting uses a
-// thread-local `Cell` of constant initial value without a destructor, so it neither allocates nor
-// unwinds.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        CALLS.set(CALLS.get() + 1);
-        // SAFETY: the caller's contract for `layout` is `System`'s own.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: `at` came from `System.alloc` above with this `layout`.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
 
 /// Everything a round needs, made before the count begins.
 struct Hands {
@@ -77,27 +50,29 @@ fn nothing_is_allocated_in_the_steady_state() {
     driver.settle().unwrap();
     let mut hands = Hands { sink: OpSink::new(), ops: Vec::new(), acks: Vec::new(), at: 1_000_000 };
     let sent = batch(&[b"a record"], Codec::None, 1);
-    let mut counted = 0;
+    let (mut counted, mut peak_bytes) = (0, 0);
     for i in 0..200 {
         let batches: Vec<Batches> = (0..12)
             .map(|_| Batches::from_headers(driver.pool.copied(&sent).unwrap()).unwrap())
             .collect();
-        let before = CALLS.get();
-        for one in batches {
-            let waiter = Waiter(i);
-            driver.log.append(one, AckLevel::Policy, waiter, Micros(hands.at), 0).unwrap();
-        }
-        round(&mut driver, &mut hands);
-        let end = driver.log.high_watermark();
-        let mut lookup = OffsetLookup::new(offset(end.get() - 1), 1 << 20, true);
-        let found = lookup.step(&mut driver.log, None);
-        assert!(matches!(found, Step::Ready(Located::Range(_))), "{found:?}");
+        let ((), asked) = measured(|| {
+            for one in batches {
+                let waiter = Waiter(i);
+                driver.log.append(one, AckLevel::Policy, waiter, Micros(hands.at), 0).unwrap();
+            }
+            round(&mut driver, &mut hands);
+            let end = driver.log.high_watermark();
+            let mut lookup = OffsetLookup::new(offset(end.get() - 1), 1 << 20, true);
+            let found = lookup.step(&mut driver.log, None);
+            assert!(matches!(found, Step::Ready(Located::Range(_))), "{found:?}");
+        });
         if i >= 100 {
-            counted += CALLS.get() - before;
+            counted += asked.calls;
+            peak_bytes = peak_bytes.max(asked.peak_bytes);
         }
         assert_eq!(hands.acks.len(), 12, "every append is acked");
         hands.acks.clear();
     }
     assert_eq!(driver.log.durable_end(), offset(200 * 12));
-    assert_eq!(counted, 0, "allocations in a hundred rounds");
+    assert_eq!((counted, peak_bytes), (0, 0), "allocations in a hundred rounds");
 }

@@ -14,9 +14,9 @@ use super::tick::Label;
 use super::{FetchPath, Shard};
 use crate::errors::ErrorCode;
 use crate::io::{Errno, FileId, Io, Op, Outcome};
-use crate::log::{Located, OffsetLookup, Step};
+use crate::log::{Located, OffsetLookup, Partition, Step, TimeLookup};
 use crate::protocol::error::Detail;
-use crate::types::{Handle, Micros, Offset};
+use crate::types::{Handle, Micros, Offset, WallMs};
 
 const SLOT_BITS: u32 = 20;
 
@@ -150,7 +150,7 @@ impl<I: Io> Shard<I> {
         self.drive(id, Some((op, result)));
     }
 
-    pub(super) fn drive(&mut self, id: u32, came: Option<(Op, Result<Outcome, Errno>)>) {
+    pub(super) fn drive(&mut self, id: u32, came: Option<Came>) {
         match self.jobs.take(id) {
             None => {}
             Some(Job::Fetch(mut fetch)) => {
@@ -202,12 +202,7 @@ impl<I: Io> Shard<I> {
         None
     }
 
-    fn step_fetch(
-        &mut self,
-        id: u32,
-        fetch: &mut Fetch,
-        came: Option<(Op, Result<Outcome, Errno>)>,
-    ) -> Option<Answer> {
+    fn step_fetch(&mut self, id: u32, fetch: &mut Fetch, came: Option<Came>) -> Option<Answer> {
         if matches!(fetch.phase, Phase::Reading { .. }) {
             return self.fill(id, fetch, came?);
         }
@@ -234,7 +229,7 @@ impl<I: Io> Shard<I> {
         fetch: &mut Fetch,
         part: AskPart,
         (max, whole_first): (u32, bool),
-        came: Option<(Op, Result<Outcome, Errno>)>,
+        came: Option<Came>,
     ) -> Option<Found> {
         let fail = |code, message, (start, high_watermark)| {
             Some(Found::Error { code, message, start, high_watermark })
@@ -252,19 +247,9 @@ impl<I: Io> Shard<I> {
         };
         let lookup =
             fetch.lookup.get_or_insert_with(|| OffsetLookup::new(offset, max, whole_first));
-        let step = match came {
-            None => lookup.step(partition, None),
-            Some((Op::Read { into, .. }, Ok(_))) => lookup.step(partition, Some(into.bytes())),
-            Some((Op::Read { .. }, Err(errno))) if errno.is_transient() => {
-                lookup.step(partition, None)
-            }
-            Some((Op::Open { .. }, opened)) => {
-                lookup.opened(partition, opened.map(file_of));
-                lookup.step(partition, None)
-            }
-            Some((op, result)) => {
-                return fail(ErrorCode::KafkaStorageError, format!("{op:?}: {result:?}"), range);
-            }
+        let step = match advance(lookup, partition, came) {
+            Ok(step) => step,
+            Err(why) => return fail(ErrorCode::KafkaStorageError, why, range),
         };
         self.parts.touch_if_work(slot);
         let (start, high_watermark) = range;
@@ -362,12 +347,7 @@ impl<I: Io> Shard<I> {
     }
 
     /// A read of the reply's bytes came back.
-    fn fill(
-        &mut self,
-        id: u32,
-        fetch: &mut Fetch,
-        (op, result): (Op, Result<Outcome, Errno>),
-    ) -> Option<Answer> {
+    fn fill(&mut self, id: u32, fetch: &mut Fetch, (op, result): Came) -> Option<Answer> {
         let (Op::Read { file, pos, into, .. }, Phase::Reading { at, have }) = (op, &fetch.phase)
         else {
             unreachable!("only reads fill a reply");
@@ -407,8 +387,62 @@ impl<I: Io> Shard<I> {
     }
 }
 
+/// What came back for a job: its op, and how it went.
+pub(super) type Came = (Op, Result<Outcome, Errno>);
+
+/// The two searches, driven alike.
+pub(super) trait Lookup {
+    type Found;
+    fn step(&mut self, partition: &mut Partition, bytes: Option<&[u8]>) -> Step<Self::Found>;
+    fn opened(&mut self, partition: &mut Partition, result: Result<FileId, Errno>);
+}
+
+impl Lookup for OffsetLookup {
+    type Found = Located;
+
+    fn step(&mut self, partition: &mut Partition, bytes: Option<&[u8]>) -> Step<Located> {
+        OffsetLookup::step(self, partition, bytes)
+    }
+
+    fn opened(&mut self, partition: &mut Partition, result: Result<FileId, Errno>) {
+        OffsetLookup::opened(self, partition, result);
+    }
+}
+
+impl Lookup for TimeLookup {
+    type Found = Option<(Offset, WallMs)>;
+
+    fn step(&mut self, partition: &mut Partition, bytes: Option<&[u8]>) -> Step<Self::Found> {
+        TimeLookup::step(self, partition, bytes)
+    }
+
+    fn opened(&mut self, partition: &mut Partition, result: Result<FileId, Errno>) {
+        TimeLookup::opened(self, partition, result);
+    }
+}
+
+/// Gives a lookup what its last step asked for and takes the next; an error says what failed.
+pub(super) fn advance<L: Lookup>(
+    lookup: &mut L,
+    partition: &mut Partition,
+    came: Option<Came>,
+) -> Result<Step<L::Found>, String> {
+    match came {
+        None => Ok(lookup.step(partition, None)),
+        Some((Op::Read { into, .. }, Ok(_))) => Ok(lookup.step(partition, Some(into.bytes()))),
+        Some((Op::Read { .. }, Err(errno))) if errno.is_transient() => {
+            Ok(lookup.step(partition, None))
+        }
+        Some((Op::Open { .. }, opened)) => {
+            lookup.opened(partition, opened.map(file_of));
+            Ok(lookup.step(partition, None))
+        }
+        Some((op, result)) => Err(format!("{op:?}: {result:?}")),
+    }
+}
+
 /// The file that an open gave.
-pub(super) fn file_of(outcome: Outcome) -> FileId {
+fn file_of(outcome: Outcome) -> FileId {
     match outcome {
         Outcome::File(file) => file,
         other => unreachable!("open gave {other:?}"),

@@ -5,9 +5,9 @@
 
 use super::Shard;
 use super::conn::{Answer, ConnId};
-use super::jobs::file_of;
+use super::jobs::{Came, advance};
 use crate::errors::ErrorCode;
-use crate::io::{Errno, Io, Op, Outcome};
+use crate::io::Io;
 use crate::log::{TimeLookup, When};
 use crate::protocol::api::Api;
 use crate::protocol::error::Detail;
@@ -53,7 +53,7 @@ impl<I: Io> Shard<I> {
         &mut self,
         id: u32,
         job: &mut OffsetsJob,
-        came: Option<(Op, Result<Outcome, Errno>)>,
+        came: Option<Came>,
     ) -> Option<Answer> {
         let Some(slot) = self.parts.find(job.handle) else {
             let (code, message, detail) = self.not_here(job.handle);
@@ -72,20 +72,9 @@ impl<I: Io> Shard<I> {
                 return job.failed(ErrorCode::UnsupportedVersion, &message, Detail::None);
             }
         };
-        let step = match came {
-            None => lookup.step(partition, None),
-            Some((Op::Read { into, .. }, Ok(_))) => lookup.step(partition, Some(into.bytes())),
-            Some((Op::Read { .. }, Err(errno))) if errno.is_transient() => {
-                lookup.step(partition, None)
-            }
-            Some((Op::Open { .. }, opened)) => {
-                lookup.opened(partition, opened.map(file_of));
-                lookup.step(partition, None)
-            }
-            Some((op, result)) => {
-                let message = format!("{op:?}: {result:?}");
-                return job.failed(ErrorCode::KafkaStorageError, &message, Detail::None);
-            }
+        let step = match advance(lookup, partition, came) {
+            Ok(step) => step,
+            Err(why) => return job.failed(ErrorCode::KafkaStorageError, &why, Detail::None),
         };
         self.parts.touch_if_work(slot);
         match self.submit_step(id, step)? {

@@ -1,5 +1,5 @@
-//! A partition whose disk was full at its recovery is served read-only, and opened again until there
-//! is space (D12, R21).
+//! A partition whose disk was full at its recovery is served read-only, and opened again until
+//! there is space (D12, R21).
 //!
 //! Owns: when, and what happens to requests under way. Never does: decide that there is space
 //! (opening does). Left: `parts`, `log::open`. Right: `tick`, through `parts`.

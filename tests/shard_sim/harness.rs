@@ -130,7 +130,8 @@ impl SimShard {
             stop_timeout: Micros::from_ms(10_000),
             hello: hello(),
         };
-        let shard = Shard::new(io, Pool::new(setup.memory_bytes), config, listener, inbox, ControlBox::new(to_control));
+        let (pool, control) = (Pool::new(setup.memory_bytes), ControlBox::new(to_control));
+        let shard = Shard::new(io, pool, config, listener, inbox, control);
         let mut served = SimShard { world, shard, mail, waker, from, address, handles: Vec::new() };
         served.open(setup, clean);
         served
