@@ -59,6 +59,11 @@ impl Memory {
         Memory { ptr, len, arena: None }
     }
 
+    /// Its length, or 0 for a part of an arena, which lives as long as the pool.
+    fn own_len(&self) -> usize {
+        if self.arena.is_none() { self.len } else { 0 }
+    }
+
     /// `len` bytes of an arena at `at`; the carver gives each range away once.
     fn part(arena: &Rc<Memory>, at: usize, len: usize) -> Memory {
         assert!(at + len <= arena.len, "a part past the arena's end");
@@ -110,6 +115,8 @@ struct PoolInner {
     free: RefCell<[Vec<Rc<Chunk>>; CLASS_BYTES.len()]>,
     /// Bytes of chunks that some window or slice still holds.
     in_use: Cell<usize>,
+    /// Bytes of chunks kept for reuse, the arena's left out.
+    idle: Cell<usize>,
     bytes_max: usize,
     arena: Option<Arena>,
 }
@@ -121,8 +128,12 @@ pub struct Pool(Rc<PoolInner>);
 
 impl Pool {
     pub fn new(bytes_max: usize) -> Pool {
-        let (free, in_use) = (RefCell::default(), Cell::new(0));
-        Pool(Rc::new(PoolInner { free, in_use, bytes_max, arena: None }))
+        Pool::of(bytes_max, None)
+    }
+
+    fn of(bytes_max: usize, arena: Option<Arena>) -> Pool {
+        let (free, in_use, idle) = (RefCell::default(), Cell::new(0), Cell::new(0));
+        Pool(Rc::new(PoolInner { free, in_use, idle, bytes_max, arena }))
     }
 
     /// A pool whose first chunks of two classes are parts of one arena of about `arena_bytes`: half
@@ -131,8 +142,7 @@ impl Pool {
         let (small, large) = (CLASS_BYTES[ARENA_CLASS - 1], CLASS_BYTES[ARENA_CLASS]);
         let memory = Rc::new(Memory::new(arena_bytes.next_multiple_of(large)));
         let arena = Some(Arena(Rc::clone(&memory)));
-        let (free, in_use) = (RefCell::default(), Cell::new(0));
-        let pool = Pool(Rc::new(PoolInner { free, in_use, bytes_max, arena }));
+        let pool = Pool::of(bytes_max, arena);
         let mut at = 0;
         while at < memory.len {
             let len = if at < memory.len / 2 { large } else { small };
@@ -181,11 +191,34 @@ impl Pool {
     fn chunk(&self, class: Option<usize>, len: usize) -> Window {
         self.0.in_use.set(self.0.in_use.get() + len);
         let pooled = class.and_then(|c| self.0.free.borrow_mut()[c].pop());
+        if let Some(chunk) = &pooled {
+            self.0.idle.set(self.0.idle.get() - chunk.memory.own_len());
+        }
         let chunk = pooled.unwrap_or_else(|| {
+            self.release_idle();
             Rc::new(Chunk { memory: Memory::new(len), class, home: Rc::downgrade(&self.0) })
         });
         debug_assert_eq!(Rc::strong_count(&chunk), 1, "a pooled chunk has no other owner");
         Window { chunk: Hold(Some(chunk)), start: 0, filled: 0, end: len }
+    }
+
+    /// Frees chunks kept for reuse, largest first, until what is used and what is kept fit the bound
+    /// together: every size could otherwise keep a pool's worth.
+    fn release_idle(&self) {
+        let pool = &self.0;
+        if pool.in_use.get().saturating_add(pool.idle.get()) <= pool.bytes_max {
+            return;
+        }
+        for chunks in pool.free.borrow_mut().iter_mut().rev() {
+            chunks.retain(|chunk| {
+                let (len, idle) = (chunk.memory.own_len(), pool.idle.get());
+                let keep = len == 0 || pool.in_use.get().saturating_add(idle) <= pool.bytes_max;
+                if !keep {
+                    pool.idle.set(idle - len);
+                }
+                keep
+            });
+        }
     }
 
     /// A slice holding a copy of `bytes`; `None` at the bound. For small replies and tests.
@@ -227,6 +260,7 @@ impl Drop for Hold {
         let Some(pool) = chunk.home.upgrade() else { return };
         pool.in_use.set(pool.in_use.get() - chunk.memory.len);
         if let Some(class) = chunk.class {
+            pool.idle.set(pool.idle.get() + chunk.memory.own_len());
             pool.free.borrow_mut()[class].push(chunk);
         }
     }
@@ -478,6 +512,21 @@ mod tests {
         assert_eq!(pool.in_use(), 0);
         let again = pool.window(100).unwrap();
         assert_eq!(again.room(), CLASS_BYTES[0]);
+    }
+
+    #[test]
+    fn chunks_kept_for_reuse_count_against_the_bound() {
+        let pool = Pool::new(16 << 20);
+        for class in CLASS_BYTES {
+            let windows: Vec<_> = std::iter::from_fn(|| pool.window(class)).collect();
+            assert!(pool.in_use() <= pool.bytes_max());
+            assert!(pool.in_use() + pool.0.idle.get() <= pool.bytes_max(), "{class}");
+            drop(windows);
+            let kept = pool.0.free.borrow();
+            let bytes: usize = kept.iter().flatten().map(|chunk| chunk.memory.len).sum();
+            assert_eq!(bytes, pool.0.idle.get());
+            assert!(bytes <= pool.bytes_max(), "{bytes} kept after chunks of {class}");
+        }
     }
 
     #[test]

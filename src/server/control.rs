@@ -114,6 +114,7 @@ impl<I: Io> Control<I> {
             segment_bytes: u64::from(config.segment_bytes),
             ..LogConfig::default()
         };
+        let log = topic_config::fitting(log);
         let defaults = Settings { log, ..Settings::default() };
         let mut control = Control {
             io,
@@ -208,10 +209,10 @@ impl<I: Io> Control<I> {
         let settings =
             topic_config::resolve(&self.defaults, &topic.configs).unwrap_or_else(|why| {
                 tracing::error!(
-                    "topic {:?}: {why}; serving it with the server's settings",
+                    "topic {:?}: {why}; serving it with the settings that hold",
                     topic.name
                 );
-                self.defaults.clone()
+                topic_config::what_holds(&self.defaults, &topic.configs)
             });
         let mut partitions = Vec::new();
         let mut specs = Vec::new();

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::log::LogConfig;
 use crate::policy::FlushPolicy;
 use crate::shard::mailbox::Settings;
 
@@ -101,6 +102,25 @@ pub fn resolve(
     Ok(config)
 }
 
+/// As `resolve`, for a topic that exists: one setting that cannot be (an edited file, or a server
+/// started with others) must not cost the topic its flush policy.
+pub fn what_holds(server: &Settings, overrides: &BTreeMap<String, String>) -> Settings {
+    let mut config = server.clone();
+    for (name, value) in overrides {
+        let mut changed = config.clone();
+        if find(name).and_then(|setting| (setting.set)(&mut changed, value)).is_ok() {
+            config = changed;
+        }
+    }
+    Settings { log: fitting(config.log.clone()), ..config }
+}
+
+/// No batch larger than a segment.
+pub fn fitting(log: LogConfig) -> LogConfig {
+    let most = usize::try_from(log.segment_bytes).unwrap_or(usize::MAX);
+    LogConfig { max_message_bytes: log.max_message_bytes.min(most), ..log }
+}
+
 /// Each setting, its value in force, and whether the topic overrides it.
 pub fn describe(
     config: &Settings,
@@ -125,6 +145,20 @@ mod tests {
         let described = describe(&config, &given);
         assert!(described.contains(&("flush.policy", "each".to_string(), true)));
         assert!(described.iter().any(|(name, _, own)| *name == "segment.ms" && !own));
+    }
+
+    #[test]
+    fn one_setting_that_cannot_be_does_not_cost_a_topic_its_flush_policy() {
+        let given = overrides(&[
+            ("flush.policy", "each"),
+            ("segment.bytes", "4096"),
+            ("segment.ms", "soon"),
+        ]);
+        assert!(resolve(&Settings::default(), &given).is_err());
+        let config = what_holds(&Settings::default(), &given);
+        assert_eq!(config.log.flush.to_string(), "each");
+        assert_eq!((config.log.segment_bytes, config.log.max_message_bytes), (4096, 4096));
+        assert_eq!(config.log.segment_ms, Settings::default().log.segment_ms);
     }
 
     #[test]

@@ -19,6 +19,9 @@ const CHUNK_BYTES_MIN: usize = CLASS_BYTES[0];
 const CHUNK_BYTES_MAX: usize = CLASS_BYTES[3];
 /// Slices one send carries at most.
 const SEND_SLICES_MAX: usize = 64;
+/// Answers a connection may be owed, in bytes, before its next request has to wait: whoever asks
+/// and does not read costs others nothing.
+const OWED_BYTES_MAX: u64 = 64 << 10;
 /// Receives in a row that used under an eighth of their room before the chunk shrinks.
 const SMALL_RECEIVES: u8 = 16;
 
@@ -154,12 +157,18 @@ pub struct Conn {
     sent_bytes: u64,
     chunk_bytes: usize,
     small_receives: u8,
+    /// Bytes of whole frames in `pending` that wait for their turn.
+    ready_bytes: u64,
+    /// Its last receive went behind the first bytes of a frame, or found no room to.
+    half_frame: bool,
+    /// When bytes last came or left.
+    pub moved_at: Micros,
     /// Spare group, kept for its capacity.
     group: Option<Group>,
 }
 
 impl Conn {
-    pub fn new(id: ConnId, socket: FileId, peer: String) -> Conn {
+    pub fn new(id: ConnId, socket: FileId, peer: String, now: Micros) -> Conn {
         Conn {
             id,
             socket,
@@ -178,18 +187,55 @@ impl Conn {
             sent_bytes: 0,
             chunk_bytes: CHUNK_BYTES_MIN,
             small_receives: 0,
+            ready_bytes: 0,
+            half_frame: false,
+            moved_at: now,
             group: None,
         }
     }
 
     /// Adds a request; its sequence number finds it again.
     pub fn push(&mut self, pending: Pending) -> u32 {
+        if let State::Ready(Answer::Frame(frame)) = &pending.state {
+            self.ready_bytes += frame.len() as u64;
+        }
         self.pending.push_back(pending);
         self.base.wrapping_add(self.pending.len() as u32 - 1)
     }
 
     pub fn pending_mut(&mut self, sequence: u32) -> Option<&mut Pending> {
         self.pending.get_mut(sequence.wrapping_sub(self.base) as usize)
+    }
+
+    /// Answers a request; it leaves in its turn.
+    pub fn answer(&mut self, sequence: u32, answer: Answer) {
+        let len = match &answer {
+            Answer::Frame(frame) => frame.len() as u64,
+            _ => 0,
+        };
+        if let Some(request) = self.pending_mut(sequence) {
+            request.state = State::Ready(answer);
+            self.ready_bytes += len;
+        }
+    }
+
+    /// More than its share of answers waits for this connection to read.
+    pub fn owes_too_much(&self) -> bool {
+        self.unsent_bytes() + self.ready_bytes >= OWED_BYTES_MAX
+    }
+
+    fn unsent_bytes(&self) -> u64 {
+        self.queued_bytes - self.sent_bytes
+    }
+
+    /// Buffer memory waits here for the peer, not for the disk: answers that it has not read, or
+    /// part of a frame.
+    pub fn waits_for_peer(&self) -> bool {
+        let on_us = |request: &Pending| {
+            matches!(request.state, State::Produce { .. } | State::Flush | State::Control)
+        };
+        let part = self.half_frame && self.blocked.is_none() && !self.pending.iter().any(on_us);
+        self.unsent_bytes() > 0 || part
     }
 
     /// The sequence number that the next `push` gives.
@@ -201,15 +247,21 @@ impl Conn {
         self.base
     }
 
-    /// Takes the front request once it is answered.
+    /// Takes the front request once it is answered, and once the peer has read enough of what it
+    /// was sent before: one large reply is on its way and one waits, never more.
     pub fn pop_ready(&mut self) -> Option<(Pending, Answer)> {
-        if !matches!(self.pending.front()?.state, State::Ready(_)) {
+        if !self.has_ready() || self.unsent_bytes() >= OWED_BYTES_MAX {
             return None;
         }
         let mut front = self.pending.pop_front()?;
         self.base = self.base.wrapping_add(1);
         match std::mem::replace(&mut front.state, State::Control) {
-            State::Ready(answer) => Some((front, answer)),
+            State::Ready(answer) => {
+                if let Answer::Frame(frame) = &answer {
+                    self.ready_bytes -= frame.len() as u64;
+                }
+                Some((front, answer))
+            }
             other => unreachable!("the front was ready, not {other:?}"),
         }
     }
@@ -341,6 +393,7 @@ impl Conn {
             Some(window) => window,
             None => pool.window(self.chunk_bytes)?,
         };
+        self.half_frame = !window.is_empty();
         if window.is_empty() && !window.rewind() && window.room() < self.chunk_bytes / 2 {
             window = match pool.window(self.chunk_bytes) {
                 Some(fresh) => fresh,
@@ -379,7 +432,8 @@ mod tests {
     use super::*;
 
     fn conn() -> Conn {
-        Conn::new(ConnId::new(3, 5), FileId { slot: 1, generation: 1 }, "peer".into())
+        let socket = FileId { slot: 1, generation: 1 };
+        Conn::new(ConnId::new(3, 5), socket, "peer".into(), Micros(0))
     }
 
     fn receive(conn: &mut Conn, pool: &Pool, missing: usize, bytes: usize) -> usize {
@@ -432,9 +486,9 @@ mod tests {
         };
         let first = conn.push(pending(1));
         let second = conn.push(pending(2));
-        conn.pending_mut(second).unwrap().state = State::Ready(Answer::Frame(vec![2]));
+        conn.answer(second, Answer::Frame(vec![2]));
         assert!(conn.pop_ready().is_none());
-        conn.pending_mut(first).unwrap().state = State::Ready(Answer::Frame(vec![1]));
+        conn.answer(first, Answer::Frame(vec![1]));
         assert_eq!(conn.pop_ready().unwrap().0.correlation, 1);
         assert_eq!(conn.pop_ready().unwrap().0.correlation, 2);
         assert!(conn.pending_mut(first).is_none());

@@ -12,6 +12,7 @@ use super::{Life, Shard};
 use crate::io::buffers::Window;
 use crate::io::{Errno, FileId, Io, Op, Outcome};
 use crate::protocol::produce::response_frame;
+use crate::types::Micros;
 
 /// The slots.
 #[derive(Debug)]
@@ -22,6 +23,9 @@ pub struct Conns {
     slots_max: usize,
     /// Connections with unread bytes, a blocked frame or a receive to start.
     pub parse: VecDeque<ConnId>,
+    /// Connections that wait for room: in the pool, or in their partition. They try again at the
+    /// next turn, which comes with a completion or soon.
+    pub retry: Vec<ConnId>,
     /// Connections with answers to send.
     pub reply: Vec<ConnId>,
 }
@@ -34,6 +38,7 @@ impl Conns {
             free: Vec::new(),
             slots_max,
             parse: VecDeque::new(),
+            retry: Vec::new(),
             reply: Vec::new(),
         }
     }
@@ -42,7 +47,7 @@ impl Conns {
         self.slots.len() - self.free.len()
     }
 
-    fn add(&mut self, socket: FileId, peer: String) -> Option<ConnId> {
+    fn add(&mut self, socket: FileId, peer: String, now: Micros) -> Option<ConnId> {
         let slot = match self.free.pop() {
             Some(slot) => slot,
             None if self.slots.len() < self.slots_max => {
@@ -53,7 +58,7 @@ impl Conns {
             None => return None,
         };
         let id = ConnId::new(slot, self.generations[slot]);
-        self.slots[slot] = Some(Conn::new(id, socket, peer));
+        self.slots[slot] = Some(Conn::new(id, socket, peer, now));
         Some(id)
     }
 
@@ -67,6 +72,12 @@ impl Conns {
         self.slots[slot] = None;
         self.generations[slot] = self.generations[slot].wrapping_add(1);
         self.free.push(slot);
+    }
+
+    /// Of those that keep memory waiting and have not moved a byte since `before`, the stillest.
+    pub fn stalled(&self, before: Micros) -> Option<&Conn> {
+        let still = |conn: &&Conn| !conn.closing && conn.moved_at < before && conn.waits_for_peer();
+        self.slots.iter().flatten().filter(still).min_by_key(|conn| conn.moved_at)
     }
 
     pub fn ids(&self) -> Vec<ConnId> {
@@ -95,7 +106,7 @@ impl<I: Io> Shard<I> {
                 // Out of descriptors or memory: others go on, this one waits in the backlog.
                 tracing::warn!(shard = %self.config.id, "accept failed: {errno}");
                 self.accepting = true;
-                let at = self.now.plus(crate::types::Micros::from_ms(100));
+                let at = self.now.plus(Micros::from_ms(100));
                 self.submit(Op::Timeout { at }, Label::AcceptAgain);
                 return;
             }
@@ -104,7 +115,7 @@ impl<I: Io> Shard<I> {
     }
 
     fn welcome(&mut self, socket: FileId, peer: String) {
-        match self.conns.add(socket, peer) {
+        match self.conns.add(socket, peer, self.now) {
             Some(id) => {
                 self.counters.connections_accepted += 1;
                 self.conns.parse.push_back(id);
@@ -129,6 +140,7 @@ impl<I: Io> Shard<I> {
             Err(_) => 0,
         };
         conn.received(into, bytes);
+        conn.moved_at = self.now;
         if bytes == 0 {
             self.close(id);
         } else {
@@ -190,6 +202,8 @@ impl<I: Io> Shard<I> {
             }
         };
         let rest = conn.sent(op, bytes);
+        conn.moved_at = self.now;
+        let has_ready = conn.has_ready();
         while let Some(left) = conn.pop_left() {
             let took = |from| self.now.since(from);
             match left.kind {
@@ -211,6 +225,9 @@ impl<I: Io> Shard<I> {
         }
         if let Some(op) = next {
             self.submit(op, Label::Send(id));
+        }
+        if has_ready {
+            self.conns.reply.push(id);
         }
         // A reply left: requests held back by the in-flight bound may go on.
         self.conns.parse.push_back(id);
@@ -247,7 +264,7 @@ fn flush_encoded(
     conn: &mut Conn,
     pool: &crate::io::buffers::Pool,
     encoded: &mut Vec<u8>,
-    marks: &mut Vec<(usize, LeavingKind, crate::types::Micros, crate::types::Micros)>,
+    marks: &mut Vec<(usize, LeavingKind, Micros, Micros)>,
 ) {
     if encoded.is_empty() {
         return;

@@ -250,7 +250,7 @@ impl<I: Io> Shard<I> {
                 error_answer(request.api, request.correlation, code, &message, Detail::None)
             }
         };
-        request.state = State::Ready(answer);
+        conn.answer(sequence, answer);
         self.conns.reply.push(id);
     }
 

@@ -120,6 +120,7 @@ counters! {
     ticks,
     connections_accepted,
     connections_refused,
+    stalled_closed,
     connections_open,
     /// Frames that were no request of ours; each closed its connection.
     frames_refused,

@@ -19,6 +19,8 @@ use crate::protocol::error::Detail;
 use crate::types::{Handle, Micros, Offset, WallMs};
 
 const SLOT_BITS: u32 = 20;
+/// Deadlines of jobs that are no more, before they are swept out.
+const DEAD_DEADLINES_MAX: usize = 1024;
 
 #[derive(Debug)]
 pub enum Job {
@@ -85,7 +87,18 @@ impl Jobs {
         job
     }
 
+    fn is_live(&self, id: u32) -> bool {
+        let slot = self.slots.get((id & ((1 << SLOT_BITS) - 1)) as usize);
+        slot.is_some_and(|(generation, job)| *generation == id >> SLOT_BITS && job.is_some())
+    }
+
+    /// Deadlines of jobs that ended early are forgotten before they outnumber the jobs that run.
     fn wake_at(&mut self, at: Micros, id: u32) {
+        if self.deadlines.len() > 2 * self.slots.len() + DEAD_DEADLINES_MAX {
+            let mut deadlines = std::mem::take(&mut self.deadlines);
+            deadlines.retain(|Reverse((_, id))| self.is_live(*id));
+            self.deadlines = deadlines;
+        }
         self.deadlines.push(Reverse((at, id)));
     }
 
@@ -176,10 +189,8 @@ impl<I: Io> Shard<I> {
             Some(Job::Offsets(job)) => (job.conn, job.sequence),
             None => return,
         };
-        if let Some(known) = self.conns.get(conn)
-            && let Some(request) = known.pending_mut(sequence)
-        {
-            request.state = State::Ready(answer);
+        if let Some(known) = self.conns.get(conn) {
+            known.answer(sequence, answer);
             self.conns.reply.push(conn);
         }
     }
@@ -287,7 +298,8 @@ impl<I: Io> Shard<I> {
             if let Some(slot) = self.parts.find(part.handle)
                 && let Some(known) = self.parts.get(slot)
             {
-                known.parked.retain(|&job| job != id);
+                // Fetches that ended by their deadline or with their connection go here.
+                known.parked.retain(|&job| job != id && self.jobs.is_live(job));
                 known.parked.push(id);
             }
         }
@@ -304,6 +316,7 @@ impl<I: Io> Shard<I> {
         let Some(mut window) = pool.window(fetch.reply_len()) else {
             // No memory now: replies on their way out will bring some back.
             self.counters.backpressure += 1;
+            self.hungry = true;
             fetch.phase = Phase::Starved;
             self.jobs.wake_at(self.now.plus(Micros(200)), id);
             return None;
@@ -446,5 +459,29 @@ fn file_of(outcome: Outcome) -> FileId {
     match outcome {
         Outcome::File(file) => file,
         other => unreachable!("open gave {other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fetch::Ask;
+    use super::*;
+
+    #[test]
+    fn deadlines_of_fetches_that_ended_early_are_swept_out() {
+        let mut jobs = Jobs::default();
+        let fetch = || {
+            let ask = Ask { max_bytes: 1, min_bytes: 1, max_wait: Micros(1), parts: Vec::new() };
+            Job::Fetch(Box::new(Fetch::new(ConnId::new(0, 0), 0, 0, Box::new(ask), Micros(0))))
+        };
+        let kept = jobs.add(fetch());
+        jobs.wake_at(Micros(7), kept);
+        for _ in 0..100_000 {
+            let id = jobs.add(fetch());
+            jobs.wake_at(Micros(300_000_000), id);
+            jobs.remove(id);
+        }
+        assert!(jobs.deadlines.len() < 2 * DEAD_DEADLINES_MAX, "{}", jobs.deadlines.len());
+        assert_eq!(jobs.pop_due(Micros(7)), Some(kept), "a running job keeps its deadline");
     }
 }

@@ -115,6 +115,9 @@ pub struct Shard<I: Io> {
     backlog: VecDeque<(Op, Tag)>,
     /// Something is left that needs another turn at once.
     restless: bool,
+    /// Somebody was refused buffer memory in this turn, and since when in every turn.
+    hungry: bool,
+    hungry_since: Micros,
     /// Produce requests staged in this turn.
     staged_now: u64,
     closed: Vec<Closed>,
@@ -155,6 +158,8 @@ impl<I: Io> Shard<I> {
             encoded: Vec::new(),
             backlog: VecDeque::new(),
             restless: false,
+            hungry: false,
+            hungry_since: Micros::NEVER,
             staged_now: 0,
             closed: Vec::new(),
         }

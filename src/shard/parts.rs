@@ -331,7 +331,7 @@ impl<I: Io> Shard<I> {
                 )
             }
         };
-        request.state = State::Ready(answer);
+        conn.answer(sequence, answer);
         self.conns.reply.push(id);
     }
 

@@ -61,7 +61,7 @@ impl<I: Io> Shard<I> {
         let mut missing = 0;
         for turn in 0..=REQUESTS_PER_TURN {
             let Some(conn) = self.conns.get(id) else { return };
-            if conn.closing || conn.pending.len() >= in_flight_max {
+            if conn.closing || conn.pending.len() >= in_flight_max || conn.owes_too_much() {
                 return;
             }
             if turn == REQUESTS_PER_TURN {
@@ -104,7 +104,8 @@ impl<I: Io> Shard<I> {
             None => {
                 // No buffer memory: writes and replies in flight will give some back.
                 self.counters.backpressure += 1;
-                self.conns.parse.push_back(id);
+                self.hungry = true;
+                self.conns.retry.push(id);
             }
         }
     }
@@ -185,7 +186,7 @@ impl<I: Io> Shard<I> {
                 if let Some(conn) = self.conns.get(id) {
                     conn.blocked = Some(frame);
                 }
-                self.conns.parse.push_back(id);
+                self.conns.retry.push(id);
                 false
             }
         }

@@ -27,6 +27,13 @@ pub enum Label {
     Job(u32),
 }
 
+/// How soon a connection that waits for room looks again when nothing completes meanwhile.
+const RETRY_AFTER: Micros = Micros(200);
+/// A connection that moves no byte for this long gives up its memory when others need it.
+const STALLED_AFTER: Micros = Micros(5_000_000);
+/// How long memory must have been short before one is closed, and then before the next one.
+const RELIEVE_EVERY: Micros = Micros(250_000);
+
 const KIND_SHIFT: u32 = 56;
 const SLOT_SHIFT: u32 = 32;
 const SLOT_MASK: u64 = (1 << (KIND_SHIFT - SLOT_SHIFT)) - 1;
@@ -76,6 +83,7 @@ impl<I: Io> Shard<I> {
         self.parse();
         self.plan();
         self.reply_all();
+        self.relieve();
         self.counters.ticks += 1;
         Ok(())
     }
@@ -90,6 +98,9 @@ impl<I: Io> Shard<I> {
         let busy = self.restless || !self.conns.parse.is_empty() || !self.conns.reply.is_empty();
         let wait = match self.next_deadline() {
             _ if busy => Wait::No,
+            deadline if !self.conns.retry.is_empty() => {
+                Wait::Until(deadline.min(self.now.plus(RETRY_AFTER)))
+            }
             Micros::NEVER => Wait::Forever,
             deadline => Wait::Until(deadline),
         };
@@ -97,6 +108,7 @@ impl<I: Io> Shard<I> {
         self.io.reap(wait, &mut self.done)?;
         self.now = self.io.now();
         self.wall = self.io.wall_ms();
+        self.conns.parse.extend(self.conns.retry.drain(..));
         Ok(())
     }
 
@@ -147,6 +159,27 @@ impl<I: Io> Shard<I> {
         self.conns.reply = ids;
         self.step_stop();
         self.restless |= !self.control.push_held();
+    }
+
+    /// Memory has run out and does not come back: whoever sits on it and has not moved a byte for
+    /// `STALLED_AFTER` is closed, one at a time, so that half frames and replies that nobody reads
+    /// cannot keep everybody else out for ever.
+    fn relieve(&mut self) {
+        if !std::mem::take(&mut self.hungry) {
+            self.hungry_since = Micros::NEVER;
+            return;
+        }
+        self.hungry_since = self.hungry_since.min(self.now);
+        if self.now.since(self.hungry_since) < RELIEVE_EVERY || self.now <= STALLED_AFTER {
+            return;
+        }
+        let before = Micros(self.now.0 - STALLED_AFTER.0);
+        let Some(conn) = self.conns.stalled(before) else { return };
+        let (id, peer, shard) = (conn.id, conn.peer.clone(), self.config.id);
+        tracing::warn!(%shard, "{peer} closed: it holds buffer memory that others wait for, and stands still");
+        self.counters.stalled_closed += 1;
+        self.hungry_since = self.now;
+        self.close(id);
     }
 
     /// Stopping: closed when every partition is, and every answer has left or the time is up.

@@ -4,6 +4,7 @@
 //! Owns: the behaviours of fetch, produce and frames that need a clock or a fault. Never does: real
 //! I/O. Left: `harness`. Right: nobody.
 
+mod bounds;
 mod harness;
 
 use harness::{Response, Setup, SimShard, Wire, batch};
