@@ -386,16 +386,21 @@ impl Conn {
 
     /// The next receive into a window with room for more of a frame of which `missing` bytes are
     /// still to come (0: not known). A fresh chunk grows with the bytes that arrived, never by the
-    /// length prefix alone. `None` when the pool has no room: try again next tick.
-    pub fn next_receive(&mut self, pool: &Pool, missing: usize) -> Option<Op> {
+    /// length prefix alone. `None` when the pool has no room and `past_bound` is not set: try again
+    /// later.
+    pub fn next_receive(&mut self, pool: &Pool, missing: usize, past_bound: bool) -> Option<Op> {
+        let fresh = |bytes| match past_bound {
+            true => Some(pool.window_past_bound(bytes)),
+            false => pool.window(bytes),
+        };
         assert!(!self.receiving, "one receive a connection at a time");
         let mut window = match self.window.take() {
             Some(window) => window,
-            None => pool.window(self.chunk_bytes)?,
+            None => fresh(self.chunk_bytes)?,
         };
         self.half_frame = !window.is_empty();
         if window.is_empty() && !window.rewind() && window.room() < self.chunk_bytes / 2 {
-            window = match pool.window(self.chunk_bytes) {
+            window = match fresh(self.chunk_bytes) {
                 Some(fresh) => fresh,
                 None if window.room() > 0 => window,
                 None => return self.keep(window),
@@ -405,11 +410,14 @@ impl Conn {
             let have = window.len();
             let wanted = (have + missing).min((2 * have).max(self.chunk_bytes));
             if wanted > have + window.room() || window.room() == 0 {
-                let Some(mut larger) = pool.window(wanted.max(have + 1)) else {
-                    return self.keep(window);
-                };
-                larger.extend_from_slice(window.bytes());
-                window = larger;
+                match fresh(wanted.max(have + 1)) {
+                    Some(mut larger) => {
+                        larger.extend_from_slice(window.bytes());
+                        window = larger;
+                    }
+                    None if window.room() > 0 => {}
+                    None => return self.keep(window),
+                }
             }
         }
         self.receiving = true;
@@ -437,7 +445,7 @@ mod tests {
     }
 
     fn receive(conn: &mut Conn, pool: &Pool, missing: usize, bytes: usize) -> usize {
-        let Some(Op::Recv { mut into, .. }) = conn.next_receive(pool, missing) else {
+        let Some(Op::Recv { mut into, .. }) = conn.next_receive(pool, missing, false) else {
             panic!("a receive");
         };
         let room = into.room();

@@ -26,6 +26,8 @@ pub struct Conns {
     /// Connections that wait for room: in the pool, or in their partition. They try again at the
     /// next turn, which comes with a completion or soon.
     pub retry: Vec<ConnId>,
+    /// The connection that may go past the memory bound until its frame is whole.
+    pub overdraft: Option<ConnId>,
     /// Connections with answers to send.
     pub reply: Vec<ConnId>,
 }
@@ -39,6 +41,7 @@ impl Conns {
             slots_max,
             parse: VecDeque::new(),
             retry: Vec::new(),
+            overdraft: None,
             reply: Vec::new(),
         }
     }
@@ -68,6 +71,9 @@ impl Conns {
     }
 
     fn remove(&mut self, id: ConnId) {
+        if self.overdraft == Some(id) {
+            self.overdraft = None;
+        }
         let slot = id.slot as usize;
         self.slots[slot] = None;
         self.generations[slot] = self.generations[slot].wrapping_add(1);

@@ -192,7 +192,14 @@ impl<I: Io> Shard<I> {
     pub(super) fn read_mail(&mut self) {
         for _ in 0..MAIL_PER_TURN {
             match self.inbox.try_recv() {
-                Ok(message) => self.mail(message),
+                Ok(message) => {
+                    // Opening waits for its files: one a turn while others are served.
+                    let opens = matches!(message, ToShard::Open(_));
+                    self.mail(message);
+                    if opens && matches!(self.life, Life::Serving) {
+                        break;
+                    }
+                }
                 Err(_) => return,
             }
         }

@@ -230,7 +230,6 @@ impl<I: Io> Shard<I> {
             fetch.located = self.now;
             self.stages.record(Stage::Lookup, fetch.located.since(fetch.began));
         }
-        self.counters.fetch_bytes += fetch.total_bytes();
         self.respond(id, fetch)
     }
 
@@ -309,7 +308,9 @@ impl<I: Io> Shard<I> {
 
     fn respond(&mut self, id: u32, fetch: &mut Fetch) -> Option<Answer> {
         let pool = self.pool.clone();
-        if fetch.total_bytes() == 0 || self.config.fetch_path == FetchPath::Sendfile {
+        let bytes = fetch.total_bytes();
+        if bytes == 0 || self.config.fetch_path == FetchPath::Sendfile {
+            self.counters.fetch_bytes += bytes;
             let pieces = fetch.pieces(|bytes| pool.copied_past_bound(bytes));
             return Some(Answer::Pieces { pieces, began: fetch.began });
         }
@@ -321,6 +322,7 @@ impl<I: Io> Shard<I> {
             self.jobs.wake_at(self.now.plus(Micros(200)), id);
             return None;
         };
+        self.counters.fetch_bytes += bytes;
         window.extend_from_slice(&fetch.frame_head());
         fetch.phase = Phase::Reading { at: 0, have: 0 };
         self.read_on(id, fetch, window, 0)

@@ -77,6 +77,9 @@ impl<I: Io> Shard<I> {
                 Ok(Scan::Frame(frame)) => {
                     let len = frame.wire_len();
                     let frame = window.take(len);
+                    if self.conns.overdraft == Some(id) {
+                        self.conns.overdraft = None;
+                    }
                     if !self.request(id, frame) {
                         return;
                     }
@@ -94,12 +97,20 @@ impl<I: Io> Shard<I> {
     }
 
     fn receive(&mut self, id: ConnId, missing: usize) {
-        let pool = self.pool.clone();
+        let (pool, overdraft) = (self.pool.clone(), self.conns.overdraft);
         let Some(conn) = self.conns.get(id) else { return };
         if conn.receiving {
             return;
         }
-        match conn.next_receive(&pool, missing) {
+        // One connection at a time may go past the bound, to the end of its frame: else frames
+        // that are all half received would wait for each other's memory.
+        let has_partial = conn.window.as_ref().is_some_and(|window| !window.is_empty());
+        let mut op = conn.next_receive(&pool, missing, false);
+        if op.is_none() && has_partial && overdraft.is_none_or(|holder| holder == id) {
+            op = conn.next_receive(&pool, missing, true);
+            self.conns.overdraft = Some(id);
+        }
+        match op {
             Some(op) => self.submit(op, Label::Receive(id)),
             None => {
                 // No buffer memory: writes and replies in flight will give some back.

@@ -309,3 +309,21 @@ fn a_full_partition_slows_its_connection_down() {
         assert!(response.header.is_ok(), "{at}: {}", response.message());
     }
 }
+
+/// Frames that are all half received never wait for each other for ever.
+#[test]
+fn half_received_frames_that_fill_the_memory_do_not_lock_each_other_out() {
+    let setup = Setup { memory_bytes: 2 << 20, ..Setup::default() };
+    let mut server = SimShard::create(SEED, &setup.log(|log| log.max_message_bytes = 8 << 20));
+    let handle = server.handles[0];
+    let big = batch(&[&vec![5; 900 << 10]]);
+    let mut wires: Vec<Wire> = (0..6).map(|_| server.connect()).collect();
+    for wire in &mut wires {
+        wire.produce(handle, AckLevel::Policy, &big);
+    }
+    for (at, wire) in wires.iter_mut().enumerate() {
+        let response = server.response(wire);
+        assert!(response.header.is_ok(), "{at}: {}", response.message());
+    }
+    assert_eq!(server.counters().stalled_closed, 0, "nobody had to go");
+}
