@@ -87,7 +87,7 @@ impl Env {
     fn machine(&mut self, cores: Cores) {
         self.file("kernel", "/proc/sys/kernel/osrelease");
         self.file("kernel build", "/proc/sys/kernel/version");
-        self.file("boot command line", "/proc/cmdline");
+        self.put("boot command line", boot_options(read_trimmed(Path::new("/proc/cmdline"))));
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         self.put("cpu", cpu_model(&cpuinfo));
         self.put("cpus online", read_trimmed(Path::new("/sys/devices/system/cpu/online")));
@@ -154,7 +154,7 @@ impl Env {
     }
 
     fn storage(&mut self, device: &Device) {
-        self.put("directory", Some(device.dir().display().to_string()));
+        self.put("directory", Some(short_path(device.dir())));
         let mount = device.mount.clone();
         self.put("file system", mount.as_ref().map(|mount| mount.fs.clone()));
         self.put("mount source", mount.as_ref().map(|mount| mount.source.clone()));
@@ -207,6 +207,21 @@ const QUEUE_FACTS: [&str; 10] = [
 fn field_of(text: &str, key: &str) -> Option<String> {
     let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
     Some(value.trim().to_string()).filter(|value| !value.is_empty())
+}
+
+/// The kernel's own options: what follows `--`, and which program is init, is not the kernel's.
+fn boot_options(line: Option<String>) -> Option<String> {
+    let line = line?;
+    let own = line.split(" -- ").next().unwrap_or_default();
+    let is_init = |option: &&str| option.starts_with("init=") || option.starts_with("rdinit=");
+    Some(own.split_whitespace().filter(|o| !is_init(o)).collect::<Vec<_>>().join(" "))
+}
+
+/// A directory below the current one by its path from here: results travel without the rest.
+fn short_path(dir: &Path) -> String {
+    let here = std::env::current_dir().ok();
+    let below = here.as_deref().and_then(|here| dir.strip_prefix(here).ok());
+    below.unwrap_or(dir).display().to_string()
 }
 
 /// `model name` where the architecture has one.
@@ -323,6 +338,13 @@ fn binary_hash() -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn boot_options_are_the_kernels_own() {
+        let line = "quiet rdinit=/x mitigations=auto -- --secret 1".to_string();
+        assert_eq!(boot_options(Some(line)), Some("quiet mitigations=auto".to_string()));
+        assert_eq!(boot_options(None), None);
+    }
 
     #[test]
     fn fields_on_odd_contents() {
