@@ -45,8 +45,8 @@ fn others_are_served(server: &mut SimShard, idle: &mut Wire) {
 }
 
 fn answered(server: &mut SimShard, wire: &mut Wire) -> bool {
-    (0..60).any(|_| {
-        server.run_us(500_000);
+    (0..3_000).any(|_| {
+        server.run_us(10_000);
         wire.poll().is_some_and(|response| response.header.is_ok())
     })
 }
