@@ -96,6 +96,13 @@ impl Server {
     }
 }
 
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill(); // it has ended, unless the test failed
+        let _ = self.child.wait();
+    }
+}
+
 fn connect(address: &str) -> Result<Client, ringlog::client::Error> {
     let options = Options { transport: Transport::Blocking, ..Options::default() };
     Client::connect(address, options, Backoff { attempts_max: 1, ..Backoff::default() })

@@ -202,8 +202,8 @@ impl Pool {
         Window { chunk: Hold(Some(chunk)), start: 0, filled: 0, end: len }
     }
 
-    /// Frees chunks kept for reuse, largest first, until what is used and what is kept fit the bound
-    /// together: every size could otherwise keep a pool's worth.
+    /// Frees chunks kept for reuse, largest first, until what is used and what is kept fit the
+    /// bound together: every size could otherwise keep a pool's worth.
     fn release_idle(&self) {
         let pool = &self.0;
         if pool.in_use.get().saturating_add(pool.idle.get()) <= pool.bytes_max {

@@ -92,10 +92,14 @@ impl fmt::Display for FlushPolicy {
     }
 }
 
+/// No ack waits longer than this for company.
+const LINGER_MAX: Micros = Micros(1_000_000);
+
 /// Why a text names no flush policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no flush policy: os, interval:10ms, bytes:1MiB, records:1000, each, group[:50us]"
+    "{0:?} is no flush policy: os, interval:10ms, bytes:1MiB, records:1000, each, group[:50us] \
+     (at most a second)"
 )]
 pub struct PolicyError(String);
 
@@ -112,7 +116,9 @@ impl FromStr for FlushPolicy {
             ("os", None) => Some(FlushPolicy::Os),
             ("each", None) => Some(FlushPolicy::Each),
             ("group", None) => Some(FlushPolicy::default()),
-            ("group", Some(v)) => parse_time(v).map(|linger| FlushPolicy::Group { linger }),
+            ("group", Some(v)) => parse_time(v)
+                .filter(|&linger| linger <= LINGER_MAX)
+                .map(|linger| FlushPolicy::Group { linger }),
             ("interval", Some(v)) => {
                 parse_time(v).filter(|time| time.0 > 0).map(FlushPolicy::Interval)
             }

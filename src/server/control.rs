@@ -169,7 +169,16 @@ impl<I: Io> Control<I> {
             }
         }
         self.topics.generation = self.topics.generation.wrapping_add(1);
-        self.save_topics()
+        let text = self.topics.render();
+        match self.blocking().replace_file(&path, text.as_bytes()) {
+            // R21: what is there can be read without this file. The next change of a topic writes
+            // it; until then a start gives the same topics the same handles.
+            Err(errno) if errno.is_no_space() => {
+                tracing::error!("{}: {errno}; starting without writing it", path.display());
+                Ok(())
+            }
+            saved => saved.map_err(|errno| fault(&path, errno)),
+        }
     }
 
     pub(super) fn save_topics(&mut self) -> Result<(), ControlError> {
@@ -391,4 +400,46 @@ pub(super) fn topic_id(text: &str) -> Uuid {
 /// Names that no topic may have, with Kafka's error for them.
 pub(super) fn legal(name: &str) -> Result<(), (ErrorCode, String)> {
     check_topic(name).map_err(|e| (ErrorCode::InvalidTopicException, e.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::sim::World;
+    use crate::server::config::Flags;
+    use crate::server::datadir::make;
+
+    const DIR: &str = "/data";
+
+    fn control(world: &World) -> Result<Control<crate::io::sim::SimIo>, ControlError> {
+        let mut io = world.engine();
+        let mut b = Blocking::new(&mut io, Pool::new(16 << 20));
+        make(&mut b, Path::new(DIR)).unwrap();
+        let dir = Home::open(&mut b, Path::new(DIR)).unwrap();
+        let flags = Flags { data_dir: Some(DIR.into()), ..Flags::default() };
+        Control::new(io, Config::resolve(flags, &[0]).unwrap(), dir, Vec::new())
+    }
+
+    #[test]
+    fn r21_a_full_disk_does_not_keep_the_server_from_starting() {
+        let world = World::new(9);
+        let mut first = control(&world).unwrap();
+        let topic = Topic {
+            name: "t".into(),
+            id: render_uuid(random_id()),
+            partitions: 1,
+            configs: Default::default(),
+        };
+        first.topics.topics.push(topic);
+        first.save_topics().unwrap();
+        drop(first);
+        world.kill();
+        world.faults(|faults| faults.space_bytes = Some(0));
+        let full = control(&world).expect("a full disk can be read");
+        assert!(full.topics.find("t").is_some());
+        drop(full);
+        world.kill();
+        world.faults(|faults| faults.space_bytes = None);
+        assert!(control(&world).unwrap().topics.find("t").is_some());
+    }
 }

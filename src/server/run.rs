@@ -139,7 +139,8 @@ fn serve(
         EngineFlag::Uring => EngineKind::Uring,
         EngineFlag::Syscall => EngineKind::Syscall,
     };
-    let chosen = engine::choose(kind, &features).map_err(|e| RunError::Engine(e.to_string()))?;
+    let mut chosen =
+        engine::choose(kind, &features).map_err(|e| RunError::Engine(e.to_string()))?;
     match chosen.is_fallback {
         true => tracing::warn!("engine {}: {}", chosen.kind, chosen.why),
         false => tracing::info!("engine {}: {}", chosen.kind, chosen.why),
@@ -157,7 +158,16 @@ fn serve(
     let facts = DirFacts::probe(&config.data_dir)
         .map_err(|errno| super::control::fault(&config.data_dir, errno))?;
     let write_path = write_path(&config, &chosen, &facts);
-    let mut threads = Threads::start(&config, &chosen, write_path, &sender)?;
+    let started = Threads::start(&config, &chosen, write_path, &sender);
+    let mut threads = match started {
+        // R60: one ring worked, as many as there are shards do not.
+        Err(RunError::Engine(why)) if may_fall_back(&config, &chosen) => {
+            tracing::warn!("engine syscall: running on plain system calls, which is slower: {why}");
+            chosen = Chosen { kind: EngineKind::Syscall, why, is_fallback: true };
+            Threads::start(&config, &chosen, write_path, &sender)?
+        }
+        started => started?,
+    };
     let addresses = threads.addresses.clone();
     let boxes = threads.boxes.clone();
     threads.introduce(hello(&config, &chosen, &dir, &addresses));
@@ -184,6 +194,10 @@ fn serve(
     threads.join();
     drop(lock);
     control.failure().map_or(Ok(()), |why| Err(RunError::Failed(why)))
+}
+
+fn may_fall_back(config: &Config, chosen: &Chosen) -> bool {
+    config.engine == EngineFlag::Auto && chosen.kind != EngineKind::Syscall
 }
 
 /// Where buffered writes go, and the start lines that say what the directory is good for.

@@ -116,7 +116,9 @@ pub struct Fetch {
     pub deadline: Micros,
     pub began: Micros,
     pub located: Micros,
-    pub found: Vec<Found>,
+    found: Vec<Found>,
+    /// Record bytes of `found`, summed as it grows: a request may name 65535 parts.
+    found_bytes: u64,
     pub lookup: Option<OffsetLookup>,
     pub phase: Phase,
 }
@@ -129,6 +131,7 @@ impl Fetch {
             sequence,
             correlation,
             found: Vec::with_capacity(ask.parts.len()),
+            found_bytes: 0,
             ask,
             deadline,
             began: now,
@@ -141,6 +144,7 @@ impl Fetch {
     /// Starts over: after bytes arrived or the deadline passed.
     pub fn restart(&mut self, now: Micros) {
         self.found.clear();
+        self.found_bytes = 0;
         self.lookup = None;
         self.began = now;
         self.phase = Phase::Locating;
@@ -150,15 +154,25 @@ impl Fetch {
     /// comes whole whatever the limits say).
     pub fn next_part(&self) -> Option<(AskPart, u32, bool)> {
         let part = *self.ask.parts.get(self.found.len())?;
-        let so_far: u64 = self.found.iter().map(|found| u64::from(found.bytes())).sum();
-        let left = u64::from(self.ask.max_bytes).saturating_sub(so_far);
+        let left = u64::from(self.ask.max_bytes).saturating_sub(self.found_bytes);
         let max = u64::from(part.max_bytes).min(left) as u32;
         // R22: the first batch of the first part that has one comes whole.
-        Some((part, max, so_far == 0))
+        Some((part, max, self.found_bytes == 0))
+    }
+
+    /// The next part is looked up.
+    pub fn push(&mut self, found: Found) {
+        self.found_bytes += u64::from(found.bytes());
+        self.found.push(found);
+        self.lookup = None;
+    }
+
+    pub fn parts_found(&self) -> usize {
+        self.found.len()
     }
 
     pub fn total_bytes(&self) -> u64 {
-        self.found.iter().map(|found| u64::from(found.bytes())).sum()
+        self.found_bytes
     }
 
     /// Enough to answer: the minimum is met, or waiting could not add to what was found (a limit

@@ -220,8 +220,7 @@ impl<I: Io> Shard<I> {
         let mut came = came;
         while let Some((part, max, whole_first)) = fetch.next_part() {
             let found = self.locate(id, fetch, part, (max, whole_first), came.take())?;
-            fetch.lookup = None;
-            fetch.found.push(found);
+            fetch.push(found);
         }
         if !fetch.is_enough(self.now) {
             return self.park(id, fetch);
@@ -337,7 +336,7 @@ impl<I: Io> Shard<I> {
         from: usize,
     ) -> Option<Answer> {
         let mut head = std::mem::take(&mut self.encoded);
-        for at in from..fetch.found.len() {
+        for at in from..fetch.parts_found() {
             head.clear();
             fetch.part_bytes(at, &mut head);
             window.extend_from_slice(&head);

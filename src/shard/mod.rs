@@ -115,8 +115,9 @@ pub struct Shard<I: Io> {
     backlog: VecDeque<(Op, Tag)>,
     /// Something is left that needs another turn at once.
     restless: bool,
-    /// Somebody was refused buffer memory in this turn, and since when in every turn.
+    /// Somebody was refused buffer memory in this turn; when last, and since when again and again.
     hungry: bool,
+    hungry_at: Micros,
     hungry_since: Micros,
     /// Produce requests staged in this turn.
     staged_now: u64,
@@ -159,6 +160,7 @@ impl<I: Io> Shard<I> {
             backlog: VecDeque::new(),
             restless: false,
             hungry: false,
+            hungry_at: Micros(0),
             hungry_since: Micros::NEVER,
             staged_now: 0,
             closed: Vec::new(),

@@ -34,6 +34,9 @@ const STALLED_AFTER: Micros = Micros(5_000_000);
 /// How long memory must have been short before one is closed, and then before the next one.
 const RELIEVE_EVERY: Micros = Micros(250_000);
 
+/// Nobody was refused memory for this long: it has come back.
+const HUNGER_PASSED: Micros = Micros(10_000);
+
 const KIND_SHIFT: u32 = 56;
 const SLOT_SHIFT: u32 = 32;
 const SLOT_MASK: u64 = (1 << (KIND_SHIFT - SLOT_SHIFT)) - 1;
@@ -165,10 +168,14 @@ impl<I: Io> Shard<I> {
     /// `STALLED_AFTER` is closed, one at a time, so that half frames and replies that nobody reads
     /// cannot keep everybody else out for ever.
     fn relieve(&mut self) {
+        // A refused fetch asks again now and then: turns without it in between are no relief.
         if !std::mem::take(&mut self.hungry) {
-            self.hungry_since = Micros::NEVER;
+            if self.now.since(self.hungry_at) > HUNGER_PASSED {
+                self.hungry_since = Micros::NEVER;
+            }
             return;
         }
+        self.hungry_at = self.now;
         self.hungry_since = self.hungry_since.min(self.now);
         if self.now.since(self.hungry_since) < RELIEVE_EVERY || self.now <= STALLED_AFTER {
             return;
@@ -176,7 +183,7 @@ impl<I: Io> Shard<I> {
         let before = Micros(self.now.0 - STALLED_AFTER.0);
         let Some(conn) = self.conns.stalled(before) else { return };
         let (id, peer, shard) = (conn.id, conn.peer.clone(), self.config.id);
-        tracing::warn!(%shard, "{peer} closed: it holds buffer memory that others wait for, and stands still");
+        tracing::warn!(%shard, "{peer} closed: it stands still and holds memory that others need");
         self.counters.stalled_closed += 1;
         self.hungry_since = self.now;
         self.close(id);

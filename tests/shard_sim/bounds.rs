@@ -30,23 +30,25 @@ fn half_a_frame(server: &mut SimShard) -> Wire {
     wire
 }
 
-/// Memory comes back within half a minute of the shard's own time, whoever sits on it.
+/// Memory comes back within half a minute of the shard's own time, whoever sits on it: for who
+/// writes and for who reads.
 fn others_are_served(server: &mut SimShard, idle: &mut Wire) {
-    let mut writer = server.connect();
+    let (mut writer, mut reader) = (server.connect(), server.connect());
     let handle = server.handles[0];
     writer.produce(handle, AckLevel::Policy, &large());
-    let mut answered = false;
-    for _ in 0..60 {
-        server.run_us(500_000);
-        answered |= writer.poll().is_some_and(|response| response.header.is_ok());
-        if answered {
-            break;
-        }
-    }
-    assert!(answered, "a produce found no memory in half a minute");
+    assert!(answered(server, &mut writer), "a produce found no memory in half a minute");
+    reader.send(&ask(&[part(handle, 0, 1 << 20)], 1 << 20, 1, 0));
+    assert!(answered(server, &mut reader), "a fetch found no memory in half a minute");
     assert!(!idle.socket.at_end(), "who holds nothing is left alone");
     let response = server.call(idle, &MetadataRequest::All);
     assert!(response.header.is_ok());
+}
+
+fn answered(server: &mut SimShard, wire: &mut Wire) -> bool {
+    (0..3_000).any(|_| {
+        server.run_us(10_000);
+        wire.poll().is_some_and(|response| response.header.is_ok())
+    })
 }
 
 #[test]

@@ -6,6 +6,7 @@
 
 mod bounds;
 mod harness;
+mod storage;
 
 use harness::{Response, Setup, SimShard, Wire, batch};
 use ringlog::errors::ErrorCode;
