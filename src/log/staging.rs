@@ -18,7 +18,7 @@ use crate::types::{AckLevel, Micros, Offset, WallMs};
 
 impl Partition {
     /// Gives the batches their offsets and places; they leave with the next plan. `level` None is
-    /// answered by the return value, every other level by an [`Ack`].
+    /// answered by the return value, every other level by an [`Ack`](super::Ack).
     pub fn append(
         &mut self,
         mut batches: Batches,
