@@ -5,7 +5,11 @@
 
 use std::path::PathBuf;
 
+use clap::CommandFactory;
+use clap::error::ErrorKind;
+
 use super::Failure;
+use crate::server::RunError;
 use crate::server::config::{Flags, read_file};
 
 #[derive(clap::Args, Debug)]
@@ -31,6 +35,12 @@ impl Serve {
             Some(path) => self.flags.or(read_file(path)?),
             None => self.flags,
         };
-        Ok(crate::server::run(flags)?)
+        match crate::server::run(flags) {
+            // A setting out of its bounds is bad usage, wherever it was given: exit code 2.
+            Err(RunError::Config(error)) => {
+                super::Cli::command().error(ErrorKind::ValueValidation, error).exit()
+            }
+            done => Ok(done?),
+        }
     }
 }

@@ -144,9 +144,10 @@ impl<I: Io> Control<I> {
                     Err((code, why)) => self.refuse(asker, code, why),
                 }
             }
-            (why, _) => {
-                let why = why.unwrap_or_else(|| "deleted meanwhile".to_string());
-                self.refuse(asker, ErrorCode::KafkaStorageError, why);
+            (Some(why), _) => self.refuse(asker, ErrorCode::KafkaStorageError, why),
+            (None, None) => {
+                let why = format!("topic {name:?} was deleted while it was made");
+                self.refuse(asker, ErrorCode::UnknownTopicOrPartition, why);
             }
         }
     }
