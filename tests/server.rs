@@ -161,98 +161,108 @@ fn stat(
 /// R69: a second server refuses and names the directory; after a kill or stop the next one starts.
 #[test]
 fn r69_a_second_server_on_the_same_directory_refuses() {
-    let dir = tempfile::tempdir().unwrap();
-    let server = start(flags(dir.path(), EngineFlag::Auto, 1)).unwrap();
-    let error = match start(flags(dir.path(), EngineFlag::Auto, 1)) {
-        Err(error) => error.to_string(),
-        Ok(_) => panic!("two servers on one directory"),
-    };
-    assert!(error.contains(&dir.path().display().to_string()), "{error}");
-    server.stop().unwrap();
-    start(flags(dir.path(), EngineFlag::Auto, 1)).unwrap().stop().unwrap();
+    for engine in engines() {
+        let dir = tempfile::tempdir().unwrap();
+        let server = start(flags(dir.path(), engine, 1)).unwrap();
+        let error = match start(flags(dir.path(), engine, 1)) {
+            Err(error) => error.to_string(),
+            Ok(_) => panic!("two servers on one directory"),
+        };
+        assert!(error.contains(&dir.path().display().to_string()), "{error}");
+        server.stop().unwrap();
+        start(flags(dir.path(), engine, 1)).unwrap().stop().unwrap();
+    }
 }
 
 /// R87: names that would leave the directory, or that no broker takes, create nothing.
 #[test]
 fn r87_illegal_topic_names_are_refused_and_create_nothing() {
-    let dir = tempfile::tempdir().unwrap();
-    let server = start(flags(dir.path(), EngineFlag::Auto, 1)).unwrap();
-    let mut client = client(&server);
-    let before = std::fs::read_dir(dir.path()).unwrap().count();
-    let long = "a".repeat(250);
-    for name in ["../../../x", "a/b", ".", "..", "", &long, "a\0b", "%2e%2e", "a b"] {
-        for error in [
-            client.create_topic(name, 1, &[]).map(drop).unwrap_err(),
-            client.delete_topic(name).unwrap_err(),
-            client.describe_topic(name).map(drop).unwrap_err(),
-        ] {
-            let code = error.server_code();
-            assert_eq!(code, Some(ErrorCode::InvalidTopicException), "{name:?}: {error}");
+    for engine in engines() {
+        let dir = tempfile::tempdir().unwrap();
+        let server = start(flags(dir.path(), engine, 1)).unwrap();
+        let mut client = client(&server);
+        let before = std::fs::read_dir(dir.path()).unwrap().count();
+        let long = "a".repeat(250);
+        for name in ["../../../x", "a/b", ".", "..", "", &long, "a\0b", "%2e%2e", "a b"] {
+            for error in [
+                client.create_topic(name, 1, &[]).map(drop).unwrap_err(),
+                client.delete_topic(name).unwrap_err(),
+                client.describe_topic(name).map(drop).unwrap_err(),
+            ] {
+                let code = error.server_code();
+                assert_eq!(code, Some(ErrorCode::InvalidTopicException), "{name:?}: {error}");
+            }
         }
+        let mut connection = client.open(ringlog::types::ShardId(0)).unwrap();
+        connection.call(&MetadataRequest::Names(vec!["a/b"])).unwrap();
+        let metadata: MetadataResponse<'_> = connection.response().unwrap();
+        assert_eq!(metadata.topics[0].error, ErrorCode::InvalidTopicException.code());
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), before);
+        server.stop().unwrap();
     }
-    let mut connection = client.open(ringlog::types::ShardId(0)).unwrap();
-    connection.call(&MetadataRequest::Names(vec!["a/b"])).unwrap();
-    let metadata: MetadataResponse<'_> = connection.response().unwrap();
-    assert_eq!(metadata.topics[0].error, ErrorCode::InvalidTopicException.code());
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), before);
-    server.stop().unwrap();
 }
 
 #[test]
 fn a_deleted_topics_handle_is_refused_and_its_name_can_be_used_again() {
-    let dir = tempfile::tempdir().unwrap();
-    let server = start(flags(dir.path(), EngineFlag::Auto, 1)).unwrap();
-    let mut admin = client(&server);
-    admin.create_topic("t", 1, &[]).unwrap();
-    produce(&mut admin, "t", 0, Codec::None, &values(10, "old"));
-    let old = admin.partition("t", 0).unwrap().handle;
-    admin.delete_topic("t").unwrap();
-    assert!(!dir.path().join("t-0").exists());
-    admin.create_topic("t", 1, &[]).unwrap();
-    let mut socket = Raw::connect(server.addresses[0]);
-    socket.request(&FlushRequest { handle: old });
-    assert_eq!(socket.response().error, ErrorCode::StaleHandle.code());
-    let mut fresh = client(&server);
-    assert_eq!(consume(&mut fresh, "t", 0), Vec::<String>::new());
-    server.stop().unwrap();
+    for engine in engines() {
+        let dir = tempfile::tempdir().unwrap();
+        let server = start(flags(dir.path(), engine, 1)).unwrap();
+        let mut admin = client(&server);
+        admin.create_topic("t", 1, &[]).unwrap();
+        produce(&mut admin, "t", 0, Codec::None, &values(10, "old"));
+        let old = admin.partition("t", 0).unwrap().handle;
+        admin.delete_topic("t").unwrap();
+        assert!(!dir.path().join("t-0").exists());
+        admin.create_topic("t", 1, &[]).unwrap();
+        let mut socket = Raw::connect(server.addresses[0]);
+        socket.request(&FlushRequest { handle: old });
+        assert_eq!(socket.response().error, ErrorCode::StaleHandle.code());
+        let mut fresh = client(&server);
+        assert_eq!(consume(&mut fresh, "t", 0), Vec::<String>::new());
+        server.stop().unwrap();
+    }
 }
 
 #[test]
 fn offsets_answer_by_special_and_by_time() {
-    let dir = tempfile::tempdir().unwrap();
-    let server = start(flags(dir.path(), EngineFlag::Auto, 1)).unwrap();
-    let mut client = client(&server);
-    client.create_topic("t", 1, &[]).unwrap();
-    let options = ProducerOptions { codec: Codec::Zstd, ..ProducerOptions::default() };
-    let mut producer = Producer::new(&mut client, "t", 0, options).unwrap();
-    for time in 1..=20 {
-        producer.send(None, Some(b"v"), &[], time).unwrap();
+    for engine in engines() {
+        let dir = tempfile::tempdir().unwrap();
+        let server = start(flags(dir.path(), engine, 1)).unwrap();
+        let mut client = client(&server);
+        client.create_topic("t", 1, &[]).unwrap();
+        let options = ProducerOptions { codec: Codec::Zstd, ..ProducerOptions::default() };
+        let mut producer = Producer::new(&mut client, "t", 0, options).unwrap();
+        for time in 1..=20 {
+            producer.send(None, Some(b"v"), &[], time).unwrap();
+        }
+        producer.finish().unwrap();
+        let mut at = |time| client.list_offsets("t", 0, time).unwrap();
+        // R25: inside a compressed batch.
+        assert_eq!(at(13), (12, 13));
+        assert_eq!(at(special::EARLIEST).0, 0);
+        assert_eq!(at(special::LATEST).0, 20);
+        assert_eq!(at(special::MAX_TIMESTAMP), (19, 20));
+        assert_eq!(at(21), (-1, -1));
+        server.stop().unwrap();
     }
-    producer.finish().unwrap();
-    let mut at = |time| client.list_offsets("t", 0, time).unwrap();
-    // R25: inside a compressed batch.
-    assert_eq!(at(13), (12, 13));
-    assert_eq!(at(special::EARLIEST).0, 0);
-    assert_eq!(at(special::LATEST).0, 20);
-    assert_eq!(at(special::MAX_TIMESTAMP), (19, 20));
-    assert_eq!(at(21), (-1, -1));
-    server.stop().unwrap();
 }
 
 /// R71: an engine that is forced and cannot run says so; it is never replaced in silence.
 #[test]
 fn settings_out_of_bounds_and_taken_ports_are_errors_that_name_them() {
-    let dir = tempfile::tempdir().unwrap();
-    let server = start(flags(dir.path(), EngineFlag::Auto, 1)).unwrap();
-    let taken = server.addresses[0];
-    let other = tempfile::tempdir().unwrap();
-    let flags = Flags { listen: Some(taken), ..flags(other.path(), EngineFlag::Auto, 1) };
-    match start(flags) {
-        Err(RunError::Listen { addr, .. }) => assert_eq!(addr, taken),
-        Err(other) => panic!("{other}"),
-        Ok(_) => panic!("two listeners on {taken}"),
+    for engine in engines() {
+        let dir = tempfile::tempdir().unwrap();
+        let server = start(flags(dir.path(), engine, 1)).unwrap();
+        let taken = server.addresses[0];
+        let other = tempfile::tempdir().unwrap();
+        let flags = Flags { listen: Some(taken), ..flags(other.path(), engine, 1) };
+        match start(flags) {
+            Err(RunError::Listen { addr, .. }) => assert_eq!(addr, taken),
+            Err(other) => panic!("{other}"),
+            Ok(_) => panic!("two listeners on {taken}"),
+        }
+        server.stop().unwrap();
     }
-    server.stop().unwrap();
 }
 
 /// A socket that speaks frames and nothing else.
