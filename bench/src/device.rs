@@ -350,7 +350,7 @@ mod tests {
                     junk\n\
                     30 22 0:40 / /tmp rw - tmpfs none rw,size=1g\n\
                     31 22 8:1 / /tmp/deep rw - xfs /dev/sda1 rw\n";
-        let root = find_mount(info, "254:0", Path::new("/work/x")).unwrap();
+        let root = find_mount(info, "254:0", Path::new("/data/x")).unwrap();
         assert_eq!((root.fs.as_str(), root.options.as_str()), ("ext4", "rw,relatime"));
         assert_eq!(root.super_options, "rw,discard");
         assert!(root.is_disk());
