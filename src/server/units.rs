@@ -1,7 +1,7 @@
 //! Sizes and times as people write them: `64KiB`, `10ms`.
 //!
 //! Owns: the two value types of flags and files. Never does: bounds (Config::resolve does).
-//! Left: `bytesize`, `humantime`. Right: `config`.
+//! Left: `policy::units`. Right: `config`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer};
 
 use crate::policy::FlushPolicy;
+use crate::policy::units::{parse_size, parse_time, show_size};
 
 /// A number of bytes: `1048576`, `64KiB`, `1GiB`, `10MB`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,21 +20,15 @@ impl FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Size, String> {
-        let parsed: Result<bytesize::ByteSize, String> = text.trim().parse();
-        parsed
-            .map(|size| Size(size.as_u64()))
-            .map_err(|_| format!("{text:?} is not a size; write for example 65536, 64KiB or 1GiB"))
+        parse_size(text).map(Size).ok_or_else(|| {
+            format!("{text:?} is not a size; write for example 65536, 64KiB or 1GiB")
+        })
     }
 }
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let units = [(1u64 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
-        let exact = units.iter().find(|(unit, _)| self.0 >= *unit && self.0.is_multiple_of(*unit));
-        match exact {
-            Some((unit, name)) => write!(f, "{}{name}", self.0 / unit),
-            None => write!(f, "{}", self.0),
-        }
+        f.write_str(&show_size(self.0))
     }
 }
 
@@ -45,9 +40,8 @@ impl FromStr for Span {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Span, String> {
-        humantime::parse_duration(text.trim())
-            .map(Span)
-            .map_err(|e| format!("{text:?} is not a time: {e}; write for example 50us, 10ms or 2s"))
+        let time = parse_time(text).map(|time| Span(Duration::from_micros(time.0)));
+        time.ok_or_else(|| format!("{text:?} is not a time; write for example 50us, 10ms or 2s"))
     }
 }
 
