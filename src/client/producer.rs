@@ -17,6 +17,9 @@ use crate::format::builder::{BatchBuilder, NewHeader};
 use crate::protocol::produce::ProduceResponse;
 use crate::types::{AckLevel, Handle};
 
+/// Batches whose bookkeeping is allocated ahead; a deeper pipeline grows it.
+const ROOM_MAX: usize = 1024;
+
 #[derive(Clone, Debug)]
 pub struct ProducerOptions {
     /// A batch is sent before it would grow past this (a larger record goes alone).
@@ -93,14 +96,16 @@ impl Producer {
 
     /// A producer on a connection that already leads to the partition's shard.
     pub fn on(connection: Connection, handle: Handle, options: ProducerOptions) -> Producer {
+        // Room for a full pipeline: how deep it gets hangs on the peer's pace, not on the warm-up.
+        let room = options.in_flight_max.min(ROOM_MAX);
         Producer {
             connection,
             handle,
             options,
             builder: BatchBuilder::new(),
             opened: None,
-            unacked: VecDeque::new(),
-            acks: VecDeque::new(),
+            unacked: VecDeque::with_capacity(room),
+            acks: VecDeque::with_capacity(room),
             batches: 0,
             records: 0,
         }
