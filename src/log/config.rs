@@ -18,8 +18,20 @@ pub struct LogConfig {
     pub segment_jitter_ms: i64,
     pub max_message_bytes: usize,
     pub flush: FlushPolicy,
-    /// The topic is compacted: segments may end before the next one's base offset.
+    /// `cleanup.policy` has `compact`: segments may end before the next one's base offset.
     pub compacted: bool,
+    /// `cleanup.policy` has `delete`: retention by time and size may remove segments.
+    pub deletes: bool,
+    /// Below 0: for ever.
+    pub retention_ms: i64,
+    /// Below 0: without bound.
+    pub retention_bytes: i64,
+    /// How long a removed segment's renamed files stay.
+    pub file_delete_delay_ms: i64,
+    /// Bounds `segment_ms` of compacted topics.
+    pub max_compaction_lag_ms: i64,
+    /// `producer.id.expiration.ms` of the server.
+    pub producer_expiration_ms: i64,
     /// One write takes at most this many bytes, or one append.
     pub group_bytes_max: usize,
     /// Writes of this partition that may be in flight at once.
@@ -43,6 +55,12 @@ impl Default for LogConfig {
             max_message_bytes: (1 << 20) + 12,
             flush: FlushPolicy::default(),
             compacted: false,
+            deletes: true,
+            retention_ms: 7 * 24 * 3600 * 1000,
+            retention_bytes: -1,
+            file_delete_delay_ms: 60_000,
+            max_compaction_lag_ms: i64::MAX,
+            producer_expiration_ms: 24 * 3600 * 1000,
             group_bytes_max: 4 << 20,
             writes_in_flight_max: 1,
             unsettled_bytes_max: 32 << 20,
