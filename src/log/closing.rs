@@ -78,7 +78,11 @@ impl Partition {
             if let Some(file) = segment.open_file().filter(|_| segment.flushed == segment.written) {
                 out.push(Task::Close, Op::Close { file });
                 segment.file = LogFile::Closed;
+                self.files.open -= 1;
             }
+        }
+        for held in self.files.retiring.drain(..) {
+            out.push(Task::Close, Op::Close { file: held.id() });
         }
         self.closing = Closing::Files { clean };
         self.wake();

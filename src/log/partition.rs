@@ -8,17 +8,18 @@ use std::path::PathBuf;
 use super::appender::Appender;
 use super::closing::Closing;
 use super::config::LogConfig;
+use super::descriptors::Descriptors;
 use super::flush_queue::{Ack, AckError, FlushQueue, Reach, Waiter};
 use super::op_sink::{LocalTag, OpSink, Task};
 use super::producers::Producers;
 use super::sealing::Sealer;
-use super::segment::{LogFile, Phase};
+use super::segment::Phase;
 use super::segments::Segments;
 use super::space::Space;
 use super::tail::Tail;
 use super::watermarks::Watermarks;
 use crate::io::buffers::Pool;
-use crate::io::{Errno, FileId, Op, Outcome};
+use crate::io::{Errno, Op, Outcome};
 use crate::policy::FlushPolicy;
 use crate::types::{AckLevel, Micros, Offset};
 
@@ -106,8 +107,7 @@ pub struct Partition {
     pub(super) state: PartitionState,
     pub(super) pool: Pool,
     pub(super) counters: LogCounters,
-    /// Files to be closed by the next plan.
-    pub(super) closes: Vec<FileId>,
+    pub(super) files: Descriptors,
     /// Ops handed out and not come back.
     pub(super) in_flight: usize,
     has_work: bool,
@@ -132,7 +132,9 @@ impl Partition {
         let active = found.segments.active();
         let end = active.written;
         let reach = Reach { end: end.end, bytes: active.bytes_before + end.pos };
-        Partition {
+        let open = found.segments.iter().filter(|s| s.open_file().is_some()).count();
+        let files = Descriptors::new(open);
+        let mut partition = Partition {
             sealer: Sealer::new(&found.dir),
             dir: found.dir,
             old_policy: None,
@@ -152,11 +154,13 @@ impl Partition {
             config: found.config,
             pool: found.pool,
             counters: LogCounters::default(),
-            closes: Vec::new(),
+            files,
             in_flight: 0,
             has_work: true,
             deadline: Micros::NEVER,
-        }
+        };
+        partition.draw_jitter();
+        partition
     }
 
     /// Asks for everything staged so far to be durable; acked when it is.
@@ -198,9 +202,7 @@ impl Partition {
         let before = out.len();
         self.has_work = false;
         self.deadline = Micros::NEVER;
-        for file in self.closes.drain(..) {
-            out.push(Task::Close, Op::Close { file });
-        }
+        self.plan_closes(now, out);
         if matches!(self.state, PartitionState::Open | PartitionState::NoSpace) {
             self.plan_space(now, out);
             if self.space.lets_work() {
@@ -416,13 +418,6 @@ impl Partition {
         if let Err(errno) = result {
             tracing::warn!(dir = %self.dir.display(), ?file, %errno, "closing a file failed");
         }
-    }
-
-    pub(super) fn file_of(&self, number: u32) -> Option<FileId> {
-        self.segments.get(number).and_then(|segment| match segment.file {
-            LogFile::Open(file) => Some(file),
-            _ => None,
-        })
     }
 }
 

@@ -53,11 +53,13 @@ impl Partition {
         let mut steps = VecDeque::new();
         while self.segments.active().base > end {
             let gone = self.segments.pop();
-            if let LogFile::Open(file) = gone.file {
+            if let Some(file) = gone.open_file() {
                 // Never flushed, about to be unlinked: there is no error left to lose.
+                self.files.open -= 1;
                 steps.push_back(Op::Close { file });
-                steps.push_back(Op::Unlink { path: self.log_path(gone.base) });
             }
+            // Also where its creation failed: a file that is no segment's must not stay.
+            steps.push_back(Op::Unlink { path: self.log_path(gone.base) });
         }
         if !steps.is_empty() {
             steps.push_back(Op::SyncDir { path: self.dir.clone() });
@@ -65,7 +67,7 @@ impl Partition {
         let active = self.segments.active_mut();
         active.phase = Phase::Active;
         active.unstage();
-        if let LogFile::Open(file) = active.file {
+        if let Some(file) = active.open_file() {
             steps.push_back(Op::Truncate { file, len: active.written.pos });
             steps.push_back(Op::Fdatasync { file });
         }

@@ -374,7 +374,7 @@ impl Driver {
         let mut bytes = Vec::new();
         while (bytes.len() as u64) < range.len {
             let left = range.len - bytes.len() as u64;
-            let more = self.read(range.file, range.pos + bytes.len() as u64, left as u32)?;
+            let more = self.read(range.file.id(), range.pos + bytes.len() as u64, left as u32)?;
             assert!(!more.is_empty(), "a range ends early");
             bytes.extend(more);
         }

@@ -18,6 +18,7 @@ use crate::io::blocking::Blocking;
 use crate::io::buffers::Pool;
 use crate::io::op::OpenHow;
 use crate::io::{FileId, Io};
+use crate::log::held::HeldFile;
 use crate::log::partition::{Partition, Recovered};
 use crate::log::segment::{LogFile, Phase, Segment};
 use crate::log::segments::Segments;
@@ -149,10 +150,9 @@ impl<I: Io> Opening<'_, '_, I> {
             let point = self.params.recovery_point.unwrap_or(Offset::ZERO);
             return self.check(log, &[], point);
         };
-        let config = &self.params.config;
-        let mut segment = Segment::stored(active.end, log.base, active.index, config, self.wall);
+        let mut segment = Segment::stored(active.end, log.base, active.index, self.wall);
         segment.first_timestamp = active.first_timestamp;
-        segment.file = LogFile::Open(file);
+        segment.file = LogFile::Open(HeldFile::new(file));
         self.push(segment);
         Ok(true)
     }
@@ -226,10 +226,9 @@ impl<I: Io> Opening<'_, '_, I> {
     }
 
     fn keep(&mut self, log: &LogFiles, file: FileId, path: &Path, scanned: Scanned) {
-        let config = &self.params.config;
-        let mut segment = Segment::stored(scanned.end, log.base, scanned.index, config, self.wall);
+        let mut segment = Segment::stored(scanned.end, log.base, scanned.index, self.wall);
         segment.first_timestamp = scanned.first_timestamp;
-        segment.file = LogFile::Open(file);
+        segment.file = LogFile::Open(HeldFile::new(file));
         // Its indexes are in memory only: sealing writes them.
         segment.phase = Phase::Rolled;
         segment.snapshot = Some(self.producers.state.snapshot());
@@ -333,7 +332,7 @@ impl<I: Io> Opening<'_, '_, I> {
         let mut segment = Segment::wanted(base, 0, &self.params.config, self.wall);
         match self.b.open(&path, how) {
             Ok(file) => {
-                segment.file = LogFile::Open(file);
+                segment.file = LogFile::Open(HeldFile::new(file));
                 segment.named = true;
             }
             Err(errno) if errno.is_no_space() => self.report.read_only = true,
