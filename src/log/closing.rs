@@ -74,6 +74,7 @@ impl Partition {
     /// that the next flush of it would report (D11).
     fn close_files(&mut self, clean: bool, now: Micros, out: &mut OpSink) {
         self.waiters.fail_all(AckError::Closed, now);
+        self.fail_deleted(AckError::Closed, now);
         for segment in self.segments.iter_mut() {
             if let Some(file) = segment.open_file().filter(|_| segment.flushed == segment.written) {
                 out.push(Task::Close, Op::Close { file });

@@ -37,6 +37,9 @@ pub enum AckError {
     NoSpace,
     #[error("the partition was closed")]
     Closed,
+    /// Records were deleted, but a restart may not know of it yet.
+    #[error("the new log start could not be written down: delete once more")]
+    StartNotSaved,
 }
 
 /// The end of a wait. Acks of one level leave in offset order.
@@ -201,6 +204,11 @@ impl FlushQueue {
             self.ready.push(waiting.ack(level, Err(error), now));
         }
         self.fail_unwritten(error, now);
+    }
+
+    /// Of a wait that was not for a flush.
+    pub fn push_ready(&mut self, ack: Ack) {
+        self.ready.push(ack);
     }
 
     pub fn drain(&mut self, out: &mut Vec<Ack>) {

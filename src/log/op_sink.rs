@@ -21,6 +21,9 @@ pub(super) enum Task {
     Seal,
     Space,
     Close,
+    /// The age of a segment's file.
+    Age,
+    Remove,
 }
 
 impl Task {
@@ -33,6 +36,8 @@ impl Task {
             Task::Seal => (4, 0),
             Task::Space => (5, 0),
             Task::Close => (6, 0),
+            Task::Age => (7, 0),
+            Task::Remove => (8, 0),
         };
         LocalTag(kind << KIND_SHIFT | id & ID_MASK)
     }
@@ -49,6 +54,8 @@ impl Task {
             4 => Task::Seal,
             5 => Task::Space,
             6 => Task::Close,
+            7 => Task::Age,
+            8 => Task::Remove,
             kind => panic!("no task of kind {kind}"),
         }
     }

@@ -12,6 +12,8 @@ use super::descriptors::Descriptors;
 use super::flush_queue::{Ack, AckError, FlushQueue, Reach, Waiter};
 use super::op_sink::{LocalTag, OpSink, Task};
 use super::producers::Producers;
+use super::removal::Removal;
+use super::retention::Retention;
 use super::sealing::Sealer;
 use super::segment::Phase;
 use super::segments::Segments;
@@ -79,6 +81,12 @@ pub struct LogCounters {
     /// Acks released; divided by `flushes`: how many one flush serves.
     pub acks: u64,
     pub rolls: u64,
+    pub segments_deleted: u64,
+    pub bytes_deleted: u64,
+    /// Whose greatest timestamp lay in the future when its age was judged (R43).
+    pub segments_from_the_future: u64,
+    /// Batches older than `retention.ms` when they came (R44).
+    pub batches_born_expired: u64,
     pub refused: u64,
 }
 
@@ -104,6 +112,8 @@ pub struct Partition {
     pub(super) sealer: Sealer,
     pub(super) space: Space,
     pub(super) closing: Closing,
+    pub(super) retention: Retention,
+    pub(super) removal: Removal,
     pub(super) state: PartitionState,
     pub(super) pool: Pool,
     pub(super) counters: LogCounters,
@@ -146,6 +156,8 @@ impl Partition {
             producers: found.producers,
             space: Space::Fine,
             closing: Closing::No,
+            retention: Retention::new(found.log_start),
+            removal: Removal::default(),
             state: match found.read_only {
                 true => PartitionState::ReadOnly,
                 false => PartitionState::Open,
@@ -205,6 +217,7 @@ impl Partition {
         self.plan_closes(now, out);
         if matches!(self.state, PartitionState::Open | PartitionState::NoSpace) {
             self.plan_space(now, out);
+            self.plan_retention(now, out);
             if self.space.lets_work() {
                 self.plan_creates(out);
                 self.plan_writes(now, out);
@@ -257,6 +270,8 @@ impl Partition {
             Task::Seal => self.on_sealed(result, now),
             Task::Space => self.on_undone(result, now),
             Task::Close => self.on_closed(op, result),
+            Task::Age => self.on_age(result),
+            Task::Remove => self.on_removed(&op, &result, now),
         }
         if !matches!(self.state, PartitionState::Poisoned { .. }) {
             self.advance(now);
@@ -342,11 +357,6 @@ impl Partition {
 
     pub fn log_start(&self) -> Offset {
         self.marks.start
-    }
-
-    /// Moves the log's start up, at most to the high watermark. Segments stay for retention.
-    pub fn advance_log_start(&mut self, to: Offset) {
-        self.marks.advance_start(to);
     }
 
     /// Readers see everything before it.

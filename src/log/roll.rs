@@ -175,6 +175,10 @@ impl Partition {
         let mark = segment.flushing.take().expect("a completion belongs to a flush");
         match result {
             Ok(_) => segment.flushed = mark,
+            Err(errno) if self.is_below_start(number) => {
+                tracing::warn!(dir = %self.dir.display(), %errno, "flushing deleted records");
+                self.segments.get_mut(number).expect("looked at above").flushed = mark;
+            }
             Err(errno) => self.poison(number, mark.pos, errno, now),
         }
     }

@@ -185,6 +185,8 @@ pub(super) struct Segment {
     pub damage: Vec<Damage>,
     /// Producer state as of its end, once it takes no more and all of it is written.
     pub snapshot: Option<Vec<u8>>,
+    /// When its file was last changed, and how long it was when that was asked.
+    pub modified: Option<(WallMs, u64)>,
     /// When a lookup last used it, as `descriptors` counts.
     pub used: u64,
 }
@@ -224,6 +226,7 @@ impl Segment {
             bytes_before: 0,
             damage: Vec::new(),
             snapshot: None,
+            modified: None,
             used: 0,
         }
     }

@@ -62,6 +62,16 @@ impl Segments {
         segment
     }
 
+    /// Takes the oldest one off; never the last.
+    pub fn pop_front(&mut self) -> Segment {
+        assert!(self.list.len() > 1, "a log keeps at least one segment");
+        let segment = self.list.pop_front().expect("checked above");
+        assert_eq!(segment.phase, Phase::Sealed, "what is not sealed is not settled");
+        self.first += 1;
+        self.live = self.live.max(self.first);
+        segment
+    }
+
     /// The greatest base at or below `offset`; the first one for anything before it.
     pub fn floor(&self, offset: Offset) -> u32 {
         let above = self.list.partition_point(|segment| segment.base <= offset);

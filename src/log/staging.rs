@@ -50,6 +50,7 @@ impl Partition {
             rest = behind;
         }
         assert!(rest.is_empty() && at.end == last.next(), "summaries cover the append");
+        self.note_old(&batches, wall);
         self.counters.appends += 1;
         self.counters.batches += batches.checked.len() as u64;
         self.counters.bytes += batches.bytes.len() as u64;
@@ -118,6 +119,25 @@ impl Partition {
         let written = self.marks.written();
         let holder = self.segments.get(self.segments.floor(written)).expect("floor is a segment");
         holder.bytes_before + holder.written.pos
+    }
+
+    /// Records that retention takes as soon as their segment is full: told at the first ones, and
+    /// counted (R44). `message.timestamp.type=LogAppendTime` lets them age from here on, and
+    /// `message.timestamp.before.max.ms` refuses them.
+    fn note_old(&mut self, batches: &Batches, wall: WallMs) {
+        if !self.config.deletes || self.config.retention_ms < 0 {
+            return;
+        }
+        let oldest = wall.saturating_sub(self.config.retention_ms);
+        let old = |time: &WallMs| (0..oldest).contains(time);
+        let count = batches.checked.iter().map(|s| s.max_timestamp).filter(old).count() as u64;
+        if count > 0 && self.counters.batches_born_expired == 0 {
+            tracing::warn!(
+                dir = %self.dir.display(), retention_ms = self.config.retention_ms,
+                "records older than retention.ms come in: they go with the next pass after a roll"
+            );
+        }
+        self.counters.batches_born_expired += count;
     }
 
     fn stage(&mut self, append: StagedAppend) {

@@ -34,11 +34,12 @@ pub enum Api {
     Flush,
     DeleteRecords,
     Stats,
+    Roll = 15,
 }
 
 impl Api {
     /// In the order of their numbers.
-    pub const ALL: [Api; 13] = [
+    pub const ALL: [Api; 14] = [
         Api::Hello,
         Api::Metadata,
         Api::CreateTopic,
@@ -52,6 +53,7 @@ impl Api {
         Api::Flush,
         Api::DeleteRecords,
         Api::Stats,
+        Api::Roll,
     ];
 
     pub const fn to_wire(self) -> u8 {
@@ -78,13 +80,14 @@ impl Api {
             Api::Flush => "flush",
             Api::DeleteRecords => "delete records",
             Api::Stats => "stats",
+            Api::Roll => "roll",
         }
     }
 
     /// The versions this build serves; `None`: defined, not served yet.
     pub const fn served(self) -> Option<(u8, u8)> {
         match self {
-            Api::InitProducer | Api::DeleteRecords => None,
+            Api::InitProducer => None,
             _ => Some((0, 0)),
         }
     }

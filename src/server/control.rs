@@ -97,6 +97,8 @@ pub struct Control<I: Io> {
     pub(super) closed: Vec<Closed>,
     pub(super) offline: HashMap<Handle, String>,
     pub(super) started: Instant,
+    /// Partitions whose log start is to be written down, and who asked.
+    starts_asked: Vec<(ShardId, Handle)>,
     failed: Option<String>,
 }
 
@@ -132,6 +134,7 @@ impl<I: Io> Control<I> {
             closed: Vec::new(),
             offline: HashMap::new(),
             started: Instant::now(),
+            starts_asked: Vec::new(),
             failed: None,
         };
         control.read_topics()?;
@@ -278,6 +281,7 @@ impl<I: Io> Control<I> {
             FromShard::Opened { shard, handle, result } => self.opened(shard, handle, result),
             FromShard::OpenedAll { .. } => self.opened_all(),
             FromShard::Dropped { handle, .. } => self.dropped(handle),
+            FromShard::SaveStart { shard, handle } => self.starts_asked.push((shard, handle)),
             FromShard::Request { shard, waiter, api, body } => {
                 self.request(Asker { shard, waiter }, api, &body);
             }
@@ -347,6 +351,34 @@ impl<I: Io> Control<I> {
         let mut blocking = Blocking::new(&mut self.io, self.pool.clone());
         if let Err(error) = self.dir.write_checkpoints(&mut blocking, &points) {
             tracing::error!("checkpoints of {}: {error}", self.dir.path().display());
+        }
+    }
+
+    /// Writes the log starts down that shards asked for, all at once, and tells them (D10: deleted
+    /// records are acked when a restart would know of it).
+    pub fn save_starts(&mut self) {
+        let asked = std::mem::take(&mut self.starts_asked);
+        if asked.is_empty() {
+            return;
+        }
+        let catalogue = Arc::clone(&self.catalogue);
+        let mut starts = HashMap::new();
+        for topic in catalogue.topics() {
+            for one in &topic.partitions {
+                if asked.iter().any(|(_, handle)| *handle == one.handle) {
+                    let start = Offset::new(one.marks.now().start).unwrap_or(Offset::ZERO);
+                    starts.insert(one.handle, (topic.name.as_str(), one.index, start));
+                }
+            }
+        }
+        let mut blocking = Blocking::new(&mut self.io, self.pool.clone());
+        let written = self.dir.write_log_starts(&mut blocking, starts.values().copied());
+        if let Err(error) = &written {
+            tracing::error!("log starts of {}: {error}", self.dir.path().display());
+        }
+        for (shard, handle) in asked {
+            let start = starts.get(&handle).map(|(_, _, start)| *start);
+            self.send(shard, ToShard::StartSaved(handle, start.filter(|_| written.is_ok())));
         }
     }
 

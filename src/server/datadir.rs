@@ -166,6 +166,19 @@ impl Home {
         self.dir.replace_checkpoint(b, Checkpoint::Replication, &high)
     }
 
+    /// Replaces the checkpoint of log starts, these rows moved up.
+    pub fn write_log_starts<'p, I: Io>(
+        &mut self,
+        b: &mut Blocking<'_, I>,
+        starts: impl Iterator<Item = (&'p str, u32, Offset)>,
+    ) -> Result<(), DataDirError> {
+        for (topic, index, start) in starts {
+            let row = self.log_starts.entry(key(topic, index)).or_insert(start);
+            *row = start.max(*row);
+        }
+        self.dir.replace_checkpoint(b, Checkpoint::LogStart, &self.log_starts)
+    }
+
     /// The very last thing of a clean stop (D9).
     pub fn write_clean_marker<I: Io>(&self, b: &mut Blocking<'_, I>) -> Result<(), DataDirError> {
         self.dir.write_clean_marker(b)

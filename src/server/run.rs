@@ -178,7 +178,12 @@ fn serve(
     let mut next = Instant::now() + interval;
     while control.phase() != Phase::Ended {
         match messages.recv_timeout(next.saturating_duration_since(Instant::now())) {
-            Ok(message) => control.handle(message),
+            Ok(message) => {
+                control.handle(message);
+                // One write covers all the log starts that were asked for meanwhile.
+                messages.try_iter().take(MAILBOX_MESSAGES_MAX).for_each(|m| control.handle(m));
+                control.save_starts();
+            }
             Err(RecvTimeoutError::Timeout) => {
                 control.checkpoint();
                 next = Instant::now() + interval;
@@ -437,6 +442,8 @@ fn shard_config(id: ShardId, config: &Config, hello: Hello) -> ShardConfig {
         in_flight_max: config.in_flight_max,
         connections_max: config.connections_max,
         stop_timeout: Micros(config.stop_timeout.min(Duration::from_secs(3600)).as_micros() as u64),
+        retention_interval: Micros(config.retention_check_interval.as_micros() as u64),
+        files_max: 0,
         hello,
     }
 }

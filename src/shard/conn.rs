@@ -99,6 +99,8 @@ pub enum State {
     },
     /// Waits until what was staged before it is durable.
     Flush,
+    /// Waits until the log start it moved is on the disk.
+    DeleteRecords,
     /// Parsed, runs when it is the first unanswered one.
     FetchQueued(Box<super::fetch::Ask>),
     /// Runs as this job.

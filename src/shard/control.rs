@@ -1,4 +1,4 @@
-//! The cold requests: hello, metadata, offsets, flush here; topics and stats through the control
+//! The cold requests: hello, metadata, offsets, flush here; deletions and rolls in `retain`; topics and stats through the control
 //! thread.
 //!
 //! Owns: what each cold request is answered, and the mail from the control thread. Never does: wait
@@ -20,7 +20,7 @@ use crate::protocol::api::{Api, Message, RequestHeader, encode_response};
 use crate::protocol::cursor::WireError;
 use crate::protocol::error::{Detail, encode_error};
 use crate::protocol::fetch::FetchRequest;
-use crate::protocol::hello::{HelloRequest, HelloResponse, Limits, ShardAddress};
+use crate::protocol::hello::{HelloRequest, HelloResponse, Limits, ShardAddress, features};
 use crate::protocol::metadata::{MetadataRequest, MetadataResponse, PartitionMeta, TopicMeta};
 use crate::protocol::offsets::{FlushRequest, ListOffsetsRequest};
 
@@ -66,6 +66,8 @@ impl<I: Io> Shard<I> {
             Api::Fetch => self.fetch(id, header, body),
             Api::ListOffsets => self.list_offsets(id, header, body),
             Api::Flush => self.flush(id, header, body),
+            Api::DeleteRecords => self.delete_records(id, header, body),
+            Api::Roll => self.roll(id, header, body),
             _ => {
                 self.forward(id, header, body);
                 Ok(())
@@ -82,7 +84,7 @@ impl<I: Io> Shard<I> {
         let hello = &self.config.hello;
         let response = HelloResponse {
             server: &hello.server,
-            features: 0,
+            features: features::DELETE_RECORDS,
             limits: Limits {
                 frame_bytes_max: self.config.frame_bytes_max,
                 in_flight_max: self.config.in_flight_max as u32,
@@ -228,6 +230,7 @@ impl<I: Io> Shard<I> {
                     self.parts.touch(slot);
                 }
             }
+            ToShard::StartSaved(handle, saved) => self.start_saved(handle, saved),
             ToShard::Catalogue(catalogue) => self.catalogue = catalogue,
             ToShard::Reply { to, error, body } => self.control_replied(to, error, &body),
             ToShard::Snapshot => self.snapshot(),
@@ -279,6 +282,11 @@ impl<I: Io> Shard<I> {
                 counters.flushes += one.flushes;
                 counters.flush_waiters += one.acks;
                 counters.segments_rolled += one.rolls;
+                counters.segments_deleted += one.segments_deleted;
+                counters.bytes_deleted += one.bytes_deleted;
+                counters.segments_from_the_future += one.segments_from_the_future;
+                counters.batches_born_expired += one.batches_born_expired;
+                counters.files_open += known.partition.open_files() as u64;
             }
         }
         self.control.send(FromShard::Snapshot {

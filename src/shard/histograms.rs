@@ -141,6 +141,15 @@ counters! {
     /// Acks that waited for a flush; over `flushes` it is waiters a flush.
     flush_waiters,
     segments_rolled,
+    /// Retention and deleted records.
+    segments_deleted,
+    bytes_deleted,
+    /// Segments whose age is their file's, because a timestamp lies in the future.
+    segments_from_the_future,
+    /// Batches older than `retention.ms` when they came.
+    batches_born_expired,
+    /// Descriptors of logs' files, now.
+    files_open,
     io_submitted,
     io_enters,
     io_calls,

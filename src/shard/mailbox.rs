@@ -67,6 +67,8 @@ pub enum ToShard {
     Serve,
     Drop(Handle),
     Alter(Handle, Box<Settings>),
+    /// The log start of the partition is on the disk up to here; `None`: it could not be written.
+    StartSaved(Handle, Option<Offset>),
     Catalogue(Arc<Catalogue>),
     /// The control thread's answer to a forwarded request.
     Reply {
@@ -99,6 +101,11 @@ pub enum FromShard {
         shard: ShardId,
     },
     Dropped {
+        shard: ShardId,
+        handle: Handle,
+    },
+    /// Write down the log start that the partition's marks show, and say so.
+    SaveStart {
         shard: ShardId,
         handle: Handle,
     },
@@ -170,7 +177,7 @@ impl ControlBox {
     }
 
     /// Room for a client's request? One that finds none is answered OVERLOADED, so that `held`
-    /// only ever grows by what the control thread itself asked for.
+    /// only ever grows by what the control thread itself asked for, and one message a partition.
     pub fn has_room(&self) -> bool {
         self.held.is_empty()
     }

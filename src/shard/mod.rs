@@ -17,6 +17,7 @@ mod offsets;
 mod parts;
 mod produce;
 mod reopen;
+mod retain;
 mod tick;
 
 use std::collections::VecDeque;
@@ -57,6 +58,10 @@ pub struct ShardConfig {
     pub in_flight_max: usize,
     pub connections_max: usize,
     pub stop_timeout: Micros,
+    /// Kafka's `log.retention.check.interval.ms`.
+    pub retention_interval: Micros,
+    /// Descriptors that the files of this shard's logs may take.
+    pub files_max: usize,
     pub hello: Hello,
 }
 

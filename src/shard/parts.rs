@@ -13,6 +13,7 @@ use super::conn::{Answer, ConnId, State};
 use super::histograms::Stage;
 use super::mailbox::{Closed, FromShard, PartitionSpec, Settings, Waiter};
 use super::reopen::REOPEN_AFTER;
+use super::retain::first_pass;
 use super::tick::Label;
 use super::{Life, Shard};
 use crate::errors::ErrorCode;
@@ -46,6 +47,8 @@ pub struct Slot {
     pub(super) spec: Box<PartitionSpec>,
     /// When a read-only partition is opened again.
     pub(super) reopen_at: Micros,
+    /// When its next retention pass is due.
+    pub(super) retain_at: Micros,
     touched: bool,
     pub(super) closing: Closing,
     /// The earliest deadline that stands in the heap.
@@ -76,7 +79,13 @@ impl Parts {
         self.slots.get_mut(slot as usize)?.as_mut()
     }
 
-    fn add(&mut self, spec: Box<PartitionSpec>, partition: Partition, now: Micros) -> u32 {
+    fn add(
+        &mut self,
+        spec: Box<PartitionSpec>,
+        partition: Partition,
+        now: Micros,
+        retain_at: Micros,
+    ) -> u32 {
         let high_seen = partition.high_watermark();
         let handle = spec.handle;
         let slot = Slot {
@@ -87,6 +96,7 @@ impl Parts {
             spec,
             reopen_at: now.plus(REOPEN_AFTER),
             parked: Vec::new(),
+            retain_at,
             touched: false,
             closing: Closing::No,
             queued: Micros::NEVER,
@@ -154,7 +164,8 @@ impl<I: Io> Shard<I> {
         let (shard, handle, now) = (self.config.id, spec.handle, self.now);
         let result = match self.open_log(&spec) {
             Ok(partition) => {
-                let slot = self.parts.add(spec, partition, now);
+                let first = first_pass(handle, now, self.config.retention_interval);
+                let slot = self.parts.add(spec, partition, now, first);
                 self.parts.touch(slot);
                 self.publish(slot);
                 Ok(())
@@ -233,14 +244,16 @@ impl<I: Io> Shard<I> {
     }
 
     fn plan_one(&mut self, slot: u32) {
-        let now = self.now;
+        let (now, wall, interval) = (self.now, self.wall, self.config.retention_interval);
         let (mut sink, mut acks) = (std::mem::take(&mut self.sink), std::mem::take(&mut self.acks));
         if let Some(known) = self.parts.get(slot) {
             known.touched = false;
+            known.retain_if_due(now, wall, interval);
             known.partition.plan(now, &mut sink);
             known.partition.drain_acks(&mut acks);
             known.in_flight += sink.len() as u32;
             let deadline = known.partition.next_deadline().min(known.reopen_deadline());
+            let deadline = deadline.min(known.retain_at);
             if deadline < known.queued {
                 known.queued = deadline;
                 self.parts.deadlines.push(Reverse((deadline, slot)));
@@ -255,6 +268,7 @@ impl<I: Io> Shard<I> {
         self.sink = sink;
         self.acks = acks;
         self.publish(slot);
+        self.ask_start_saved(slot);
         self.begin_reopen(slot);
         self.step_closing(slot);
     }
@@ -304,6 +318,9 @@ impl<I: Io> Shard<I> {
                 );
                 Answer::Frame(frame)
             }
+            Ok(()) if matches!(request.state, State::DeleteRecords) => {
+                Self::deleted(request.correlation, ack.base_offset)
+            }
             Ok(()) => {
                 let append_time = match request.state {
                     State::Produce { append_time } => append_time,
@@ -321,7 +338,9 @@ impl<I: Io> Shard<I> {
                 Answer::Produce { response, settled: stamps.settled }
             }
             Err(error) => {
-                self.counters.produce_refused += 1;
+                if matches!(request.state, State::Produce { .. }) {
+                    self.counters.produce_refused += 1;
+                }
                 super::control::error_answer(
                     request.api,
                     request.correlation,
@@ -406,7 +425,9 @@ impl<I: Io> Shard<I> {
 /// Kafka's error for a wait that ended badly.
 fn ack_code(error: AckError) -> ErrorCode {
     match error {
-        AckError::Poisoned | AckError::NoSpace => ErrorCode::KafkaStorageError,
+        AckError::Poisoned | AckError::NoSpace | AckError::StartNotSaved => {
+            ErrorCode::KafkaStorageError
+        }
         AckError::Closed => ErrorCode::ShuttingDown,
     }
 }

@@ -46,6 +46,7 @@ pub fn open<I: Io>(
         unclean: !params.clean,
         keep_closed: false,
         producers: Replay::default(),
+        below: Vec::new(),
     };
     let recovered = opening.run(pool)?;
     let mut report = opening.report;
@@ -69,12 +70,15 @@ struct Opening<'b, 'a, I: Io> {
     /// The last segment holds damage at its end: nothing may follow in it.
     keep_closed: bool,
     producers: Replay,
+    /// Segments that end at or before the log start: deleted, and not looked at.
+    below: Vec<LogFiles>,
 }
 
 impl<I: Io> Opening<'_, '_, I> {
     fn run(&mut self, pool: &Pool) -> Result<Recovered, OpenError> {
         let mut found = files::find(self.b, self.dir)?;
         self.set_aside_stray(&mut found)?;
+        self.below = self.take_below_start(&mut found);
         let stored = epochs::read(self.b, self.dir)?;
         let point = self.params.recovery_point.unwrap_or(Offset::ZERO);
         let scan_from = match (&stored, self.params.clean) {
@@ -97,6 +101,7 @@ impl<I: Io> Opening<'_, '_, I> {
         }
         self.start_over_if_behind()?;
         self.have_active(point)?;
+        self.drop_below_start()?;
         self.drop_snapshots(&found.snapshots)?;
         self.settle(stored, pool)
     }
@@ -119,6 +124,25 @@ impl<I: Io> Opening<'_, '_, I> {
             let path = path_of(self.dir, base, FileKind::Log);
             self.report.cuts.push(Cut { path, pos: 0, bytes: 0, fault: Fault::Stray, side_file });
             found.logs.remove(0);
+        }
+        Ok(())
+    }
+
+    /// Deleted records keep nothing from being read and need not be whole (a power cut may have
+    /// brought some of their segments back, and others not).
+    fn take_below_start(&self, found: &mut Found) -> Vec<LogFiles> {
+        let start = self.params.log_start.unwrap_or(Offset::ZERO);
+        let ended = found.logs.iter().skip(1).take_while(|next| next.base <= start).count();
+        found.logs.drain(..ended).collect()
+    }
+
+    fn drop_below_start(&mut self) -> Result<(), OpenError> {
+        for log in std::mem::take(&mut self.below) {
+            let path = path_of(self.dir, log.base, FileKind::Log);
+            tracing::info!(path = %path.display(), "removed: before the log start");
+            for kind in FileKind::ALL {
+                cut::remove(self.b, &path_of(self.dir, log.base, kind))?;
+            }
         }
         Ok(())
     }
@@ -306,6 +330,9 @@ impl<I: Io> Opening<'_, '_, I> {
             let (bytes, fault) = (segment.staged.pos, Fault::BeforeStart { log_start });
             self.report.cuts.push(Cut { path, pos: 0, bytes, fault, side_file });
         }
+        // The start may be what is wrong: nothing is deleted by it.
+        let below = std::mem::take(&mut self.below);
+        self.set_aside_all(&below, Fault::BeforeStart { log_start })?;
         self.epochs.clear();
         self.producers = Replay::default();
         self.unclean = true;
