@@ -12,7 +12,7 @@ use super::Failure;
 use super::connect::Server;
 use super::json::RecordJson;
 use super::output::Output;
-use super::{partitions, when};
+use super::{offsets, partitions, when};
 use crate::client::{Backoff, Client, Consumer, ConsumerOptions, OutOfRange, Polled, Start};
 use crate::format::record::Record;
 use crate::protocol::offsets::special;
@@ -54,7 +54,7 @@ pub struct Consume {
     #[arg(long)]
     follow: bool,
     /// Leader epoch of the record before --offset: reading ends with an error if it was cut since.
-    #[arg(long, value_name = "E", requires = "offset", value_parser = clap::value_parser!(i32).range(0..))]
+    #[arg(long, value_name = "E", requires = "offset", value_parser = offsets::epoch())]
     epoch: Option<i32>,
     /// Go on behind records that are damaged on the disk, saying which offsets they had.
     #[arg(long)]

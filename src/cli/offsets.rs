@@ -33,7 +33,7 @@ pub struct Offsets {
     #[arg(long, default_value = "latest", value_name = "T", value_parser = When::parse)]
     time: When,
     /// Where the records of this leader epoch end.
-    #[arg(long, value_name = "E", conflicts_with = "time", value_parser = clap::value_parser!(i32).range(0..))]
+    #[arg(long, value_name = "E", conflicts_with = "time", value_parser = epoch())]
     epoch: Option<i32>,
     /// A JSON object a line and partition.
     #[arg(long)]
@@ -50,6 +50,11 @@ struct Found<'a> {
     timestamp: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     epoch: Option<i32>,
+}
+
+/// A leader epoch, from 0 up.
+pub fn epoch() -> clap::builder::RangedI64ValueParser<i32> {
+    clap::value_parser!(i32).range(0..)
 }
 
 pub fn run(args: &Offsets) -> Result<(), Failure> {
