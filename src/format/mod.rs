@@ -17,6 +17,7 @@ pub mod index;
 mod lz4;
 pub mod name;
 pub mod record;
+pub mod reencode;
 mod snappy;
 pub mod snapshot;
 pub mod txn_index;
