@@ -83,6 +83,11 @@ impl BatchBuilder {
         self.header.records_count == 0
     }
 
+    /// Bytes of memory that `reset` keeps.
+    pub fn capacity(&self) -> usize {
+        self.plain.capacity() + self.packed.capacity()
+    }
+
     /// What the batch takes if it is not compressed.
     pub fn plain_len(&self) -> usize {
         self.plain.len()

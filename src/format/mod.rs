@@ -19,6 +19,7 @@ mod legacy;
 mod lz4;
 pub mod name;
 pub mod record;
+pub mod reencode;
 mod snappy;
 pub mod snapshot;
 pub mod stored;

@@ -44,6 +44,8 @@ pub enum Refusal {
     Backpressure,
     #[error("a batch of {len} bytes, at most {len_max} are allowed")]
     TooLarge { len: usize, len_max: usize },
+    #[error("an append of {len} bytes, a segment takes {len_max} (segment.bytes)")]
+    PastSegment { len: u64, len_max: u64 },
     #[error("{offsets} offsets in one append: more than a segment can index")]
     TooManyOffsets { offsets: i64 },
     #[error("no offsets left")]

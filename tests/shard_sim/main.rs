@@ -7,6 +7,7 @@
 mod bounds;
 mod harness;
 mod storage;
+mod stored;
 
 use harness::{Response, Setup, SimShard, Wire, batch};
 use ringlog::errors::ErrorCode;
