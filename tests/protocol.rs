@@ -232,6 +232,8 @@ proptest! {
         holds_exactly(&FlushResponse { durable: offset });
         holds_exactly(&DeleteRecordsRequest { handle, before: at });
         holds_exactly(&DeleteRecordsResponse { start: offset });
+        holds_exactly(&RollRequest { handle });
+        holds_exactly(&RollResponse { base: offset });
     }
 
     #[test]
@@ -282,11 +284,16 @@ proptest! {
     #[test]
     fn fetch_holds(
         (max_bytes, min_bytes, max_wait_ms, committed) in any::<(u32, u32, u32, bool)>(),
-        parts in vec((handle(), any::<i64>(), any::<u32>()), 0..5),
+        parts in vec((handle(), any::<i64>(), any::<i32>(), any::<u32>()), 0..5),
     ) {
         let parts: Vec<_> = parts
             .into_iter()
-            .map(|(handle, offset, max_bytes)| FetchPart { handle, offset, max_bytes })
+            .map(|(handle, offset, last_epoch, max_bytes)| FetchPart {
+                handle,
+                offset,
+                last_epoch,
+                max_bytes,
+            })
             .collect();
         let isolation =
             if committed { Isolation::ReadCommitted } else { Isolation::ReadUncommitted };
@@ -426,6 +433,8 @@ fn parse_everything(bytes: &[u8]) {
     let _ = ListOffsetsResponse::parse(bytes);
     let _ = InitProducerRequest::parse(bytes);
     let _ = InitProducerResponse::parse(bytes);
+    let _ = RollRequest::parse(bytes);
+    let _ = RollResponse::parse(bytes);
     let _ = FlushRequest::parse(bytes);
     let _ = FlushResponse::parse(bytes);
     let _ = DeleteRecordsRequest::parse(bytes);
@@ -448,7 +457,7 @@ fn samples() -> Vec<Vec<u8>> {
     add(&|out| create.encode(out));
     let alter = AlterRequest { name: "t", changes: vec![("k", None), ("l", Some("v"))] };
     add(&|out| alter.encode(out));
-    let parts = [FetchPart { handle: Handle(1), offset: 2, max_bytes: 3 }; 2];
+    let parts = [FetchPart { handle: Handle(1), offset: 2, last_epoch: 0, max_bytes: 3 }; 2];
     let fetch = FetchRequest {
         max_bytes: 1,
         min_bytes: 1,
@@ -549,7 +558,7 @@ fn admission() {
         match header(wire, 0, 0).admit(10) {
             Ok(admitted) => assert_eq!(admitted, api),
             Err(refusal) => {
-                assert!([Api::InitProducer, Api::DeleteRecords].contains(&api));
+                assert!(api == Api::InitProducer);
                 assert_eq!(refusal.code, ErrorCode::UnsupportedVersion);
             }
         }

@@ -35,6 +35,9 @@ pub enum AckError {
     /// D12: it was not written; the offsets will be given to others.
     #[error("no space left on the device")]
     NoSpace,
+    /// As `NoSpace`, but for descriptors: the next append need not fail.
+    #[error("too many open files: raise the limit (ulimit -n)")]
+    NoDescriptors,
     #[error("the partition was closed")]
     Closed,
     /// Records were deleted, but a restart may not know of it yet.

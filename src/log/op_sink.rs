@@ -24,6 +24,8 @@ pub(super) enum Task {
     /// The age of a segment's file.
     Age,
     Remove,
+    /// The checkpoint of leader epochs, truncated at its start.
+    Epochs,
 }
 
 impl Task {
@@ -38,6 +40,7 @@ impl Task {
             Task::Close => (6, 0),
             Task::Age => (7, 0),
             Task::Remove => (8, 0),
+            Task::Epochs => (9, 0),
         };
         LocalTag(kind << KIND_SHIFT | id & ID_MASK)
     }
@@ -56,6 +59,7 @@ impl Task {
             6 => Task::Close,
             7 => Task::Age,
             8 => Task::Remove,
+            9 => Task::Epochs,
             kind => panic!("no task of kind {kind}"),
         }
     }

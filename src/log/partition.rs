@@ -20,6 +20,7 @@ use super::segments::Segments;
 use super::space::Space;
 use super::tail::Tail;
 use super::watermarks::Watermarks;
+use crate::format::checkpoint::EpochCache;
 use crate::io::buffers::Pool;
 use crate::io::{Errno, Op, Outcome};
 use crate::policy::FlushPolicy;
@@ -39,6 +40,8 @@ pub enum Refusal {
     Poisoned,
     #[error("no space left on the device")]
     NoSpace,
+    #[error("too many open files: raise the limit (ulimit -n)")]
+    NoDescriptors,
     #[error("the partition is read-only")]
     ReadOnly,
     #[error("the partition is closing")]
@@ -47,6 +50,8 @@ pub enum Refusal {
     Backpressure,
     #[error("a batch of {len} bytes, at most {len_max} are allowed")]
     TooLarge { len: usize, len_max: usize },
+    #[error("an append of {len} bytes, a segment takes {len_max} (segment.bytes)")]
+    PastSegment { len: u64, len_max: u64 },
     #[error("{offsets} offsets in one append: more than a segment can index")]
     TooManyOffsets { offsets: i64 },
     #[error("no offsets left")]
@@ -85,8 +90,6 @@ pub struct LogCounters {
     pub bytes_deleted: u64,
     /// Whose greatest timestamp lay in the future when its age was judged (R43).
     pub segments_from_the_future: u64,
-    /// Batches older than `retention.ms` when they came (R44).
-    pub batches_born_expired: u64,
     pub refused: u64,
 }
 
@@ -103,6 +106,8 @@ pub struct Partition {
     pub(super) config: LogConfig,
     old_policy: Option<OldPolicy>,
     pub(super) leader_epoch: i32,
+    /// All epochs; the newest is `leader_epoch`.
+    pub(super) epochs: EpochCache,
     pub(super) segments: Segments,
     pub(super) marks: Watermarks,
     pub(super) tail: Tail,
@@ -111,6 +116,8 @@ pub struct Partition {
     pub(super) producers: Producers,
     pub(super) sealer: Sealer,
     pub(super) space: Space,
+    /// What is undone is for want of a descriptor, not of space.
+    pub(super) lacks_descriptors: bool,
     pub(super) closing: Closing,
     pub(super) retention: Retention,
     pub(super) removal: Removal,
@@ -131,6 +138,7 @@ pub(super) struct Recovered {
     pub segments: Segments,
     pub log_start: Offset,
     pub leader_epoch: i32,
+    pub epochs: EpochCache,
     pub read_only: bool,
     pub producers: Producers,
     pub pool: Pool,
@@ -149,12 +157,14 @@ impl Partition {
             dir: found.dir,
             old_policy: None,
             leader_epoch: found.leader_epoch,
+            epochs: found.epochs,
             marks: Watermarks::durable_at(found.log_start, end.end),
             tail: Tail::new(found.config.tail_batches_max),
             appender: Appender::default(),
             waiters: FlushQueue::new(reach),
             producers: found.producers,
             space: Space::Fine,
+            lacks_descriptors: false,
             closing: Closing::No,
             retention: Retention::new(found.log_start),
             removal: Removal::default(),
@@ -271,6 +281,7 @@ impl Partition {
             Task::Space => self.on_undone(result, now),
             Task::Close => self.on_closed(op, result),
             Task::Age => self.on_age(result),
+            Task::Epochs => self.on_epochs_written(result),
             Task::Remove => self.on_removed(&op, &result, now),
         }
         if !matches!(self.state, PartitionState::Poisoned { .. }) {
@@ -417,6 +428,11 @@ impl Partition {
     /// Bytes of all `.log` files, staged ones included.
     pub fn size_bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.staged.pos).sum()
+    }
+
+    /// Bytes of indexes in memory, the active segment's included.
+    pub fn index_bytes(&self) -> usize {
+        self.segments.index_bytes()
     }
 
     pub fn segment_count(&self) -> usize {

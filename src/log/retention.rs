@@ -11,9 +11,11 @@
 use std::collections::VecDeque;
 
 use super::closing::Closing;
+use super::filejob::{FileJob, Planned};
 use super::flush_queue::{Ack, AckError, Stamps, Waiter};
 use super::op_sink::{OpSink, Task};
 use super::partition::{Partition, PartitionState};
+use super::recovery::epochs;
 use super::segment::Phase;
 use crate::io::{Errno, Op, Outcome};
 use crate::policy::retention::{
@@ -23,6 +25,8 @@ use crate::types::{AckLevel, Micros, Offset, WallMs};
 
 /// A start that could not be written down is tried again this much later.
 const SAVE_AGAIN_US: u64 = 1_000_000;
+/// After the buffer pool had nothing to give.
+const STARVED_US: u64 = 1_000;
 
 /// Why records were not deleted.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -50,6 +54,9 @@ pub(super) struct Retention {
     saving: bool,
     save_at: Micros,
     waiters: VecDeque<(Waiter, Offset)>,
+    /// The epochs lost some at their start that their file still has.
+    epochs_stale: bool,
+    epochs_file: Option<FileJob>,
 }
 
 impl Retention {
@@ -62,6 +69,8 @@ impl Retention {
             saving: false,
             save_at: Micros(0),
             waiters: VecDeque::new(),
+            epochs_stale: false,
+            epochs_file: None,
         }
     }
 }
@@ -103,7 +112,7 @@ impl Partition {
             before => Offset::new(before).filter(|to| *to <= high_watermark),
         };
         let to = to.ok_or(DeleteRefusal::OutOfRange { before, start, high_watermark })?;
-        self.marks.advance_start(to);
+        self.move_start(to);
         self.retention.waiters.push_back((waiter, self.log_start()));
         self.release_deleted(now);
         self.wake();
@@ -170,7 +179,8 @@ impl Partition {
 
     pub(super) fn plan_retention(&mut self, now: Micros, out: &mut OpSink) {
         if self.closing != Closing::No {
-            return;
+            self.retention.epochs_stale = false;
+            return self.plan_epochs(now, out);
         }
         if let Some(wall) = self.retention.pass
             && self.retention.asked.is_none()
@@ -186,6 +196,39 @@ impl Partition {
         self.remove_doomed();
         let later = self.removal.plan(&self.dir, now, out);
         self.before(later);
+        self.plan_epochs(now, out);
+    }
+
+    fn move_start(&mut self, to: Offset) {
+        self.marks.advance_start(to);
+        let before = self.epochs.entries().first().copied();
+        self.epochs.truncate_start(self.marks.start.get());
+        self.retention.epochs_stale |= self.epochs.entries().first().copied() != before;
+    }
+
+    /// The file follows when it can: a start truncates what it finds.
+    fn plan_epochs(&mut self, now: Micros, out: &mut OpSink) {
+        if self.retention.epochs_stale && self.retention.epochs_file.is_none() {
+            self.retention.epochs_stale = false;
+            let bytes = self.epochs.render().into_bytes();
+            let path = self.dir.join(epochs::FILE_NAME);
+            self.retention.epochs_file = Some(FileJob::checkpoint(path, bytes));
+        }
+        let Some(job) = &mut self.retention.epochs_file else { return };
+        match job.plan(Task::Epochs, &self.pool, out) {
+            Planned::Busy => {}
+            Planned::Starved => self.before(now.plus(Micros(STARVED_US))),
+            Planned::Done => self.retention.epochs_file = None,
+            Planned::Failed(errno) => {
+                tracing::warn!(dir = %self.dir.display(), %errno, "leader epochs not written");
+                self.retention.epochs_file = None;
+            }
+        }
+    }
+
+    pub(super) fn on_epochs_written(&mut self, result: Result<Outcome, Errno>) {
+        let job = self.retention.epochs_file.as_mut().expect("a completion belongs to a file");
+        job.on_done(result);
     }
 
     fn judge(&self, wall: WallMs) -> Verdict {
@@ -261,7 +304,7 @@ impl Partition {
         }
         let last = *self.segments.numbers().start() + count as u32 - 1;
         let start = self.segments.next_base(last).expect("one stays");
-        self.marks.advance_start(start);
+        self.move_start(start);
         self.retention.doomed = self.retention.doomed.max(start);
         let Doomed { by_start, by_size, by_age } = doomed;
         tracing::info!(

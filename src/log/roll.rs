@@ -121,8 +121,7 @@ impl Partition {
                     _ if errno.is_transient() => {}
                     Errno::EEXIST if !segment.named => segment.file = LogFile::Leftover,
                     // Descriptors, like space, come back: this append fails, a later one need not.
-                    Errno(libc::EMFILE | libc::ENFILE) => self.begin_undo(errno),
-                    _ if errno.is_no_space() => self.begin_undo(errno),
+                    _ if errno.is_no_descriptors() || errno.is_no_space() => self.begin_undo(errno),
                     _ => self.poison(number, 0, errno, now),
                 }
             }
@@ -222,5 +221,6 @@ impl Partition {
         self.segments.settle();
         let spared = self.segments.active_number();
         self.segments.trim_indexes(self.config.index_cache_bytes_max, spared);
+        self.bound_sealed_files(spared);
     }
 }

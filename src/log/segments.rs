@@ -179,6 +179,10 @@ impl Segments {
         }
     }
 
+    pub fn index_bytes(&self) -> usize {
+        self.list.iter().map(held_bytes).sum()
+    }
+
     pub fn len(&self) -> usize {
         self.list.len()
     }
@@ -186,10 +190,12 @@ impl Segments {
 
 /// Index bytes that could be read from their files again.
 fn sealed_bytes(segment: &Segment) -> usize {
+    if segment.phase == Phase::Sealed { held_bytes(segment) } else { 0 }
+}
+
+fn held_bytes(segment: &Segment) -> usize {
     match &segment.index.bytes {
-        IndexBytes::Held { offset, time } if segment.phase == Phase::Sealed => {
-            offset.len() + time.len()
-        }
-        _ => 0,
+        IndexBytes::Held { offset, time } => offset.len() + time.len(),
+        IndexBytes::OnDisk => 0,
     }
 }

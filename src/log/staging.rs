@@ -50,7 +50,6 @@ impl Partition {
             rest = behind;
         }
         assert!(rest.is_empty() && at.end == last.next(), "summaries cover the append");
-        self.note_old(&batches, wall);
         self.counters.appends += 1;
         self.counters.batches += batches.checked.len() as u64;
         self.counters.bytes += batches.bytes.len() as u64;
@@ -71,7 +70,10 @@ impl Partition {
             PartitionState::Poisoned { .. } => return Err(Refusal::Poisoned),
             PartitionState::ReadOnly => return Err(Refusal::ReadOnly),
             PartitionState::Open | PartitionState::NoSpace if self.space.refuses() => {
-                return Err(Refusal::NoSpace);
+                return Err(match self.lacks_descriptors {
+                    true => Refusal::NoDescriptors,
+                    false => Refusal::NoSpace,
+                });
             }
             PartitionState::Open | PartitionState::NoSpace => {}
         }
@@ -88,6 +90,10 @@ impl Partition {
         let long = batches.checked.iter().map(|s| s.len as usize).find(|len| *len > len_max);
         if let Some(len) = long {
             return Err(Refusal::TooLarge { len, len_max });
+        }
+        let (len, len_max) = (batches.len() as u64, self.config.segment_bytes);
+        if len > len_max {
+            return Err(Refusal::PastSegment { len, len_max });
         }
         let offsets = batches.offsets();
         if offsets > COLUMN_MAX as i64 {
@@ -119,25 +125,6 @@ impl Partition {
         let written = self.marks.written();
         let holder = self.segments.get(self.segments.floor(written)).expect("floor is a segment");
         holder.bytes_before + holder.written.pos
-    }
-
-    /// Records that retention takes as soon as their segment is full: told at the first ones, and
-    /// counted (R44). `message.timestamp.type=LogAppendTime` lets them age from here on, and
-    /// `message.timestamp.before.max.ms` refuses them.
-    fn note_old(&mut self, batches: &Batches, wall: WallMs) {
-        if !self.config.deletes || self.config.retention_ms < 0 {
-            return;
-        }
-        let oldest = wall.saturating_sub(self.config.retention_ms);
-        let old = |time: &WallMs| (0..oldest).contains(time);
-        let count = batches.checked.iter().map(|s| s.max_timestamp).filter(old).count() as u64;
-        if count > 0 && self.counters.batches_born_expired == 0 {
-            tracing::warn!(
-                dir = %self.dir.display(), retention_ms = self.config.retention_ms,
-                "records older than retention.ms come in: they go with the next pass after a roll"
-            );
-        }
-        self.counters.batches_born_expired += count;
     }
 
     fn stage(&mut self, append: StagedAppend) {

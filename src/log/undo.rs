@@ -1,4 +1,4 @@
-//! How a partition takes back what ENOSPC left half done (D12).
+//! How a partition takes back what ENOSPC left half done (D12), or too many open files.
 //!
 //! Owns: what goes, in which order. Never does: touching anything that is written.
 //! Left: `space`. Right: `partition`.
@@ -14,12 +14,16 @@ use crate::io::{Errno, Op, Outcome};
 use crate::types::Micros;
 
 impl Partition {
-    /// A write or a creation found no space: stop, let everything land, then undo.
+    /// A write or a creation found no space, or an open no descriptor: stop, let everything land,
+    /// then undo.
     pub(super) fn begin_undo(&mut self, errno: Errno) {
         if self.is_poisoned() || matches!(self.space, Space::Draining) {
             return;
         }
-        if self.state != PartitionState::NoSpace {
+        self.lacks_descriptors = errno.is_no_descriptors();
+        if self.lacks_descriptors {
+            tracing::error!(dir = %self.dir.display(), %errno, "appends fail: raise `ulimit -n`");
+        } else if self.state != PartitionState::NoSpace {
             tracing::error!(dir = %self.dir.display(), %errno, "no space: appends are refused");
             self.state = PartitionState::NoSpace;
         }
@@ -48,7 +52,11 @@ impl Partition {
         self.marks.unstage();
         self.producers.unstage();
         let end = self.marks.written();
-        self.waiters.fail_unwritten(AckError::NoSpace, now);
+        let error = match self.lacks_descriptors {
+            true => AckError::NoDescriptors,
+            false => AckError::NoSpace,
+        };
+        self.waiters.fail_unwritten(error, now);
         self.tail.truncate(end);
         let mut steps = VecDeque::new();
         while self.segments.active().base > end {
@@ -72,9 +80,18 @@ impl Partition {
             steps.push_back(Op::Fdatasync { file });
         }
         self.space = match steps.is_empty() {
-            true => Space::cooling(now),
+            true => self.after_undo(now),
             false => Space::Undoing { steps, in_flight: false },
         };
+    }
+
+    /// Space takes its time to come back; descriptors are closed all the time.
+    fn after_undo(&self, now: Micros) -> Space {
+        match (self.lacks_descriptors, &self.state) {
+            (true, PartitionState::NoSpace) => Space::Trying,
+            (true, _) => Space::Fine,
+            (false, _) => Space::cooling(now),
+        }
     }
 
     pub(super) fn on_undone(&mut self, result: Result<Outcome, Errno>, now: Micros) {
@@ -84,6 +101,7 @@ impl Partition {
                 let active = self.segments.active_mut();
                 active.flushed = active.written;
                 active.oldest_unflushed = None;
+                self.space = self.after_undo(now);
             }
             Undone::Failed(errno) => {
                 let (number, pos) =

@@ -34,12 +34,13 @@ pub enum Api {
     Flush,
     DeleteRecords,
     Stats,
+    EpochEnd,
     Roll = 15,
 }
 
 impl Api {
     /// In the order of their numbers.
-    pub const ALL: [Api; 14] = [
+    pub const ALL: [Api; 15] = [
         Api::Hello,
         Api::Metadata,
         Api::CreateTopic,
@@ -53,6 +54,7 @@ impl Api {
         Api::Flush,
         Api::DeleteRecords,
         Api::Stats,
+        Api::EpochEnd,
         Api::Roll,
     ];
 
@@ -81,6 +83,7 @@ impl Api {
             Api::DeleteRecords => "delete records",
             Api::Stats => "stats",
             Api::Roll => "roll",
+            Api::EpochEnd => "end offset for epoch",
         }
     }
 

@@ -131,6 +131,11 @@ counters! {
     records,
     /// Bytes of accepted batches.
     bytes_in,
+    /// Produce requests stored in another codec than they came in (`compression.type`).
+    reencoded,
+    /// Records accepted although they were older than `retention.ms`: they go at its next pass
+    /// (R44).
+    records_past_retention,
     fetch_requests,
     fetches_parked,
     fetch_bytes,
@@ -146,8 +151,6 @@ counters! {
     bytes_deleted,
     /// Segments whose age is their file's, because a timestamp lies in the future.
     segments_from_the_future,
-    /// Batches older than `retention.ms` when they came.
-    batches_born_expired,
     /// Descriptors of logs' files, now.
     files_open,
     io_submitted,

@@ -49,6 +49,8 @@ pub struct Slot {
     pub(super) reopen_at: Micros,
     /// When its next retention pass is due.
     pub(super) retain_at: Micros,
+    /// Until when nothing more is said of records older than the retention (R44).
+    pub(super) old_said: Micros,
     touched: bool,
     pub(super) closing: Closing,
     /// The earliest deadline that stands in the heap.
@@ -97,6 +99,7 @@ impl Parts {
             reopen_at: now.plus(REOPEN_AFTER),
             parked: Vec::new(),
             retain_at,
+            old_said: Micros(0),
             touched: false,
             closing: Closing::No,
             queued: Micros::NEVER,
@@ -425,9 +428,10 @@ impl<I: Io> Shard<I> {
 /// Kafka's error for a wait that ended badly.
 fn ack_code(error: AckError) -> ErrorCode {
     match error {
-        AckError::Poisoned | AckError::NoSpace | AckError::StartNotSaved => {
-            ErrorCode::KafkaStorageError
-        }
+        AckError::Poisoned
+        | AckError::NoSpace
+        | AckError::NoDescriptors
+        | AckError::StartNotSaved => ErrorCode::KafkaStorageError,
         AckError::Closed => ErrorCode::ShuttingDown,
     }
 }

@@ -140,7 +140,8 @@ impl<I: Io> Opening<'_, '_, I> {
         for log in std::mem::take(&mut self.below) {
             let path = path_of(self.dir, log.base, FileKind::Log);
             tracing::info!(path = %path.display(), "removed: before the log start");
-            for kind in FileKind::ALL {
+            // Snapshots may be of use still: `drop_snapshots` judges them.
+            for kind in FileKind::ALL.into_iter().filter(|kind| *kind != FileKind::Snapshot) {
                 cut::remove(self.b, &path_of(self.dir, log.base, kind))?;
             }
         }
@@ -408,6 +409,7 @@ impl<I: Io> Opening<'_, '_, I> {
             segments: Segments::new(std::mem::take(&mut self.segments)),
             log_start,
             leader_epoch: epoch,
+            epochs: cache,
             read_only: self.report.read_only,
             producers: std::mem::take(&mut self.producers.state),
             pool: pool.clone(),
