@@ -158,6 +158,7 @@ fn r43_a_time_in_the_future_goes_by_the_files_last_change() {
 #[test]
 fn r44_replayed_old_records_go_with_the_pass_after_their_roll() {
     let world = world(5);
+    world.set_wall_ms(1_700_000_000_000);
     let mut driver = Driver::fresh(&world, LogConfig { retention_ms: 7 * 24 * HOUR, ..config() });
     let now = driver.io.wall_ms();
     fill(&mut driver, 4, now - 2 * 365 * 24 * HOUR);

@@ -344,6 +344,13 @@ impl Partition {
         let base = self.segments.get(segment).map_or(Offset::ZERO, |segment| segment.base);
         let path = self.log_path(base);
         tracing::error!(path = %path.display(), pos, %errno, "partition poisoned: no more appends");
+        self.give_up(path, pos, errno, now);
+    }
+
+    pub(super) fn give_up(&mut self, path: PathBuf, pos: u64, errno: Errno, now: Micros) {
+        if self.is_poisoned() {
+            return;
+        }
         self.state = PartitionState::Poisoned { path, pos, errno };
         self.appender.abandon();
         self.marks.unstage();
@@ -433,6 +440,13 @@ impl Partition {
     /// Bytes of indexes in memory, the active segment's included.
     pub fn index_bytes(&self) -> usize {
         self.segments.index_bytes()
+    }
+
+    /// Base offset of the first segment that a restart would find.
+    pub fn first_base(&self) -> Offset {
+        self.removal.first_base().unwrap_or_else(|| {
+            self.segments.iter().next().map_or(Offset::ZERO, |segment| segment.base)
+        })
     }
 
     pub fn segment_count(&self) -> usize {

@@ -46,6 +46,11 @@ pub(super) struct Removal {
 }
 
 impl Removal {
+    /// Of the first segment whose `.log` may still have its name on the disk.
+    pub fn first_base(&self) -> Option<Offset> {
+        self.renaming.front().map(|gone| gone.base)
+    }
+
     pub fn push(&mut self, base: Offset) {
         let renamed = [false; FileKind::ALL.len()];
         self.renaming.push_back(Gone { base, next: 0, renamed, unlink_at: Micros::NEVER });
