@@ -89,10 +89,11 @@ fn by_size_a_prefix_goes_and_its_files_are_renamed_then_unlinked() {
     assert_eq!(driver.log.counters().segments_deleted, gone as u64);
     assert_eq!(out_of_range(&mut driver, after[0] - 1), (after[0], 20));
     assert_eq!(driver.consume(offset(after[0]), 500).unwrap().len(), 20 - after[0] as usize);
-    world.advance(Micros::from_ms(900));
-    driver.settle().unwrap();
+    world.advance(Micros::from_ms(800));
+    driver.poll().unwrap();
+    driver.poll().unwrap();
     assert!(deleted(&world) > 0, "file.delete.delay.ms has not passed");
-    world.advance(Micros::from_ms(200));
+    world.advance(Micros::from_ms(300));
     driver.settle().unwrap();
     assert_eq!(deleted(&world), 0);
 }
