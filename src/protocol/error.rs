@@ -8,6 +8,7 @@
 //! string message | detail to the end of the body, by error code
 //! NOT_OWNER            u16 shard that owns the partition
 //! OFFSET_OUT_OF_RANGE  i64 log start | i64 high watermark
+//! OUT_OF_ORDER_SEQUENCE_NUMBER  i16 epoch | i32 sequence that is due in it
 //! UNSUPPORTED_VERSION  u8 lowest | u8 highest version served (lowest > highest: none)
 //! ```
 
@@ -23,8 +24,19 @@ pub const MESSAGE_BYTES_MAX: usize = 1024;
 pub enum Detail {
     None,
     Owner(ShardId),
-    Range { start: i64, high_watermark: i64 },
-    Versions { min: u8, max: u8 },
+    Range {
+        start: i64,
+        high_watermark: i64,
+    },
+    Versions {
+        min: u8,
+        max: u8,
+    },
+    /// The producer's epoch as the partition knows it, and the sequence that it awaits.
+    Sequence {
+        epoch: i16,
+        next: i32,
+    },
 }
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -53,6 +65,10 @@ impl<'a> ErrorBody<'a> {
                 min: reader.u8("lowest version")?,
                 max: reader.u8("highest version")?,
             },
+            Some(ErrorCode::OutOfOrderSequenceNumber) => Detail::Sequence {
+                epoch: reader.i16("producer epoch")?,
+                next: reader.i32("next sequence")?,
+            },
             _ => Detail::None,
         };
         Ok(ErrorBody { message, detail })
@@ -72,6 +88,10 @@ impl<'a> ErrorBody<'a> {
                 writer.i64(high_watermark);
             }
             Detail::Versions { min, max } => writer.raw(&[min, max]),
+            Detail::Sequence { epoch, next } => {
+                writer.i16(epoch);
+                writer.i32(next);
+            }
         }
     }
 }

@@ -242,7 +242,9 @@ impl<I: Io> Shard<I> {
         let staged = known
             .partition
             .append(Batches::new(frame, checked), level, waiter, now, wall)
-            .map_err(|refusal| refused(refusal_code(&refusal), refusal.to_string()))?;
+            .map_err(|refusal| Stop::Refused(refusal_answer(&refusal)))?;
+        // A repeat was stamped when its original came.
+        let append_time = staged.repeats.filter(|_| append_time >= 0).unwrap_or(append_time);
         let log_start = known.partition.log_start();
         self.counters.produce_requests += 1;
         self.counters.records += records;
@@ -293,15 +295,25 @@ fn check_all(bytes: &mut [u8], limits: &Limits, scratch: &mut Scratch) -> Result
 }
 
 /// Kafka's error for what the log refuses.
-fn refusal_code(refusal: &Refusal) -> ErrorCode {
-    match refusal {
+fn refusal_answer(refusal: &Refusal) -> Refused {
+    let code = match refusal {
         Refusal::Poisoned | Refusal::NoSpace | Refusal::ReadOnly => ErrorCode::KafkaStorageError,
         Refusal::Closing => ErrorCode::ShuttingDown,
         Refusal::Backpressure => ErrorCode::Overloaded,
         Refusal::TooLarge { .. } => ErrorCode::MessageTooLarge,
         Refusal::TooManyOffsets { .. } => ErrorCode::InvalidRecord,
         Refusal::OffsetsExhausted => ErrorCode::UnknownServerError,
-    }
+        Refusal::StaleEpoch { .. } => ErrorCode::InvalidProducerEpoch,
+        Refusal::OutOfOrder { .. } | Refusal::MixedRepeats => ErrorCode::OutOfOrderSequenceNumber,
+        Refusal::Transaction { .. } => ErrorCode::InvalidTxnState,
+    };
+    let detail = match refusal {
+        Refusal::OutOfOrder { producer_epoch, next, is_current: true, .. } => {
+            Detail::Sequence { epoch: *producer_epoch, next: *next }
+        }
+        _ => Detail::None,
+    };
+    (code, refusal.to_string(), detail)
 }
 
 #[derive(Debug)]
