@@ -3,9 +3,10 @@
 //! Owns: walking, checking and decoding them, and the memory that takes. Never does: fetch.
 //! Left: [`crate::format`]. Right: [`super::consumer`].
 
-use crate::format::batch::{self, Codec, Found, Stop};
-use crate::format::codec::{self, Workspace};
-use crate::format::record::{self, Record};
+use crate::format::batch::{BatchHeader, Codec, Found, MAGIC_V1, Stop};
+use crate::format::record::Record;
+use crate::format::stored;
+use crate::format::unpack::Unpacker;
 
 /// Where batches lead, by their headers.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -30,19 +31,17 @@ pub struct HandedOut {
 #[derive(Debug)]
 pub struct Decoder {
     check_crc: bool,
-    batch_bytes_max: u64,
-    workspace: Workspace,
-    plain: Vec<u8>,
+    unpacker: Unpacker,
 }
 
 impl Decoder {
     pub fn new(check_crc: bool, batch_bytes_max: u64) -> Decoder {
-        Decoder { check_crc, batch_bytes_max, workspace: Workspace::new(), plain: Vec::new() }
+        Decoder { check_crc, unpacker: Unpacker::new(batch_bytes_max) }
     }
 
     /// Headers only.
     pub fn walk(bytes: &[u8]) -> Result<Walked, String> {
-        let mut scan = batch::scan(bytes);
+        let mut scan = stored::scan(bytes);
         let mut walked = Walked { batches: 0, next: 0, cut: false };
         for found in scan.by_ref() {
             walked.batches += 1;
@@ -64,15 +63,15 @@ impl Decoder {
         visit: &mut impl FnMut(&Record<'_>),
     ) -> HandedOut {
         let mut done = HandedOut { records: 0, bytes: 0, position, fault: None };
-        let mut scan = batch::scan(bytes);
+        let mut scan = stored::scan(bytes);
         for found in scan.by_ref() {
-            if found.header.next_offset() > done.position {
+            if found.header.next_offset() > done.position || is_unnumbered(&found.header) {
                 if let Err(fault) = self.one(&found, &mut done, visit) {
                     let base = found.header.base_offset;
                     done.fault = Some(format!("batch at offset {base}: {fault}"));
                     return done;
                 }
-                done.position = found.header.next_offset();
+                done.position = done.position.max(found.header.next_offset());
             }
             done.bytes += found.bytes.len() as u64;
         }
@@ -94,24 +93,9 @@ impl Decoder {
         if found.header.is_control() {
             return Ok(());
         }
-        let payload = match found.header.codec() {
-            Some(Codec::None) => found.payload(),
-            Some(codec) => {
-                self.plain.clear();
-                codec::decompress(
-                    codec,
-                    found.payload(),
-                    self.batch_bytes_max,
-                    &mut self.workspace,
-                    &mut self.plain,
-                )
-                .map_err(|error| error.to_string())?;
-                &self.plain
-            }
-            None => return Err("its codec is unknown".to_owned()),
-        };
-        for record in record::records(payload, &found.header) {
-            let record = record.map_err(|error| error.to_string())?;
+        let mut records = self.unpacker.open(found).map_err(|error| error.to_string())?;
+        while let Some(unpacked) = records.next() {
+            let record = unpacked.map_err(|error| error.to_string())?.record;
             if record.offset >= done.position {
                 visit(&record);
                 done.records += 1;
@@ -120,4 +104,10 @@ impl Decoder {
         }
         Ok(())
     }
+}
+
+/// A compressed set of magic 1 whose outer message has the offset 0: its producer may have left it
+/// there, and the records inside go on behind it.
+fn is_unnumbered(header: &BatchHeader) -> bool {
+    header.magic == MAGIC_V1 && header.base_offset == 0 && header.codec() != Some(Codec::None)
 }
