@@ -378,6 +378,7 @@ impl<I: Io> Opening<'_, '_, I> {
             segments: Segments::new(std::mem::take(&mut self.segments)),
             log_start,
             leader_epoch: epoch,
+            epochs: cache,
             read_only: self.report.read_only,
             producers: std::mem::take(&mut self.producers.state),
             pool: pool.clone(),
