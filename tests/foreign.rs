@@ -12,6 +12,9 @@ use ringlog::io::sim::World;
 use ringlog::log::{LogConfig, OpenError, OpenParams};
 use support::{Driver, log_dir, offset, params, world};
 
+/// Files by name.
+type Files = BTreeMap<PathBuf, Vec<u8>>;
+
 const T: i64 = 1_700_000_000_000;
 
 /// A batch of one record at an offset.
@@ -31,10 +34,10 @@ fn name(offset: i64, kind: FileKind, state: FileState) -> PathBuf {
 
 /// Every step of a compaction of the segments 0 and 10 into one at 0, with the active one at 20:
 /// files by name, before the step.
-fn compaction() -> Vec<BTreeMap<PathBuf, Vec<u8>>> {
+fn compaction() -> Vec<Files> {
     use FileState::{Cleaned, Deleted, Live, Swap};
     let kinds = [FileKind::Log, FileKind::OffsetIndex, FileKind::TimeIndex];
-    let mut files = BTreeMap::new();
+    let mut files = Files::new();
     for (base, value) in [(0, "old"), (10, "old"), (20, "active")] {
         files.insert(name(base, FileKind::Log, Live), segment(base..base + 10, value));
         files.insert(name(base, FileKind::OffsetIndex, Live), Vec::new());
@@ -42,7 +45,7 @@ fn compaction() -> Vec<BTreeMap<PathBuf, Vec<u8>>> {
     }
     files.insert(name(10, FileKind::Snapshot, Live), b"none".to_vec());
     let mut states = vec![files.clone()];
-    let mut step = |change: &mut dyn FnMut(&mut BTreeMap<PathBuf, Vec<u8>>)| {
+    let mut step = |change: &mut dyn FnMut(&mut Files)| {
         change(&mut files);
         states.push(files.clone());
     };
@@ -52,7 +55,7 @@ fn compaction() -> Vec<BTreeMap<PathBuf, Vec<u8>>> {
     for kind in [FileKind::OffsetIndex, FileKind::TimeIndex] {
         step(&mut |files| drop(files.insert(name(0, kind, Cleaned), Vec::new())));
     }
-    let rename = |files: &mut BTreeMap<PathBuf, Vec<u8>>, base, kind, from, to| {
+    let rename = |files: &mut Files, base, kind, from, to| {
         let bytes = files.remove(&name(base, kind, from)).expect("there");
         files.insert(name(base, kind, to), bytes);
     };
@@ -69,7 +72,7 @@ fn compaction() -> Vec<BTreeMap<PathBuf, Vec<u8>>> {
     states
 }
 
-fn plant(files: &BTreeMap<PathBuf, Vec<u8>>) -> World {
+fn plant(files: &Files) -> World {
     let world = world(3);
     for (path, bytes) in files {
         world.write_file_durably(path, bytes.clone());
