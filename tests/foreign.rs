@@ -107,8 +107,8 @@ fn leftovers(world: &World) -> Vec<String> {
     names.into_iter().filter(left).collect()
 }
 
-/// A broker dies at any step of its swap: old content whole before the last rename to `.swap` of the
-/// log, new content whole from then on, nothing stray.
+/// A broker dies at any step of its swap: old content whole up to the last rename to `.swap`, new
+/// content whole from then on, nothing stray.
 #[test]
 fn r53_a_brokers_swap_is_finished_or_undone() {
     let states = compaction();

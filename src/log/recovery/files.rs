@@ -38,8 +38,8 @@ fn list<I: Io>(b: &mut Blocking<'_, I>, dir: &Path) -> Result<Vec<SegmentFile>, 
     Ok(files.filter_map(|entry| SegmentFile::parse(&entry.name)).collect())
 }
 
-/// Lists the directory. What an interrupted deletion left goes, and so do indexes without their log;
-/// an interrupted compaction is finished or undone.
+/// Lists the directory. What an interrupted deletion left goes, and so do indexes without their
+/// log; an interrupted compaction is finished or undone.
 pub(super) fn find<I: Io>(b: &mut Blocking<'_, I>, dir: &Path) -> Result<Found, OpenError> {
     let mut files = list(b, dir)?;
     for file in files.iter().filter(|file| file.state == FileState::Deleted) {

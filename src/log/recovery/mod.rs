@@ -3,9 +3,9 @@
 //! Owns: the order of recovery (D4 to D9). Never does: serving; deciding about other partitions.
 //! Left: `io::blocking`, `format`. Right: `partition` (made from what is found), `server`.
 //!
-//! `files` reads the directory, `swap` ends interrupted compactions, `cursor` and `scan` judge bytes, `resync` looks behind a bad batch,
-//! `load` brings what is trusted, `cut` takes away what is not, `epochs` keeps the leader epochs,
-//! `snapshots` the producers.
+//! `files` reads the directory, `swap` ends interrupted compactions, `cursor` and `scan` judge
+//! bytes, `resync` looks behind a bad batch, `load` brings what is trusted, `cut` takes away what
+//! is not, `epochs` keeps the leader epochs, `snapshots` the producers.
 
 mod cursor;
 mod cut;
