@@ -6,8 +6,8 @@
 //! Left: `format::snapshot`. Right: `idempotence`, `partition`, `recovery`.
 //!
 //! Of every producer Kafka's five newest batches are remembered. One that sent more has up to
-//! [`REMEMBERED_MAX`], for a pipeline that deep; a bounded number of producers has that, and the one
-//! that wrote longest ago declines to five first.
+//! [`REMEMBERED_MAX`], for a pipeline that deep; a bounded number of producers has that, and the
+//! one that wrote longest ago declines to five first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};
