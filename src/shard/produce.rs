@@ -259,7 +259,7 @@ impl<I: Io> Shard<I> {
         if old > 0 {
             self.accepted_old(slot, old);
         }
-        self.accepted(slot, staged.repeats.is_none().then_some((records, bytes)));
+        self.count_accepted(slot, staged.repeats.is_none().then_some((records, bytes)));
         if level != AckLevel::None {
             self.enqueue(id, header, State::Produce { append_time });
             return Ok(());
@@ -275,7 +275,7 @@ impl<I: Io> Shard<I> {
     }
 
     /// Counts an accepted request, and what it brought that is new.
-    fn accepted(&mut self, slot: u32, new: Option<(u64, u64)>) {
+    fn count_accepted(&mut self, slot: u32, new: Option<(u64, u64)>) {
         let (records, bytes) = new.unwrap_or_default();
         self.counters.produce_requests += 1;
         self.counters.records += records;
