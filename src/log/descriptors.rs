@@ -38,6 +38,11 @@ impl Partition {
         self.files.open + self.files.retiring.len()
     }
 
+    /// Those of its segments: the others only wait for their readers.
+    pub fn files_in_use(&self) -> usize {
+        self.files.open
+    }
+
     /// A segment's file was opened.
     pub(super) fn attach(&mut self, number: u32, file: FileId) {
         match self.segments.get_mut(number) {

@@ -50,7 +50,7 @@ impl Partition {
     fn undo(&mut self, now: Micros) {
         self.appender.abandon();
         self.marks.unstage();
-        self.producers.unstage();
+        self.producers.unstage(0);
         let end = self.marks.written();
         let error = match self.lacks_descriptors {
             true => AckError::NoDescriptors,

@@ -311,6 +311,10 @@ impl<I: Io> Shard<I> {
                 counters.bytes_deleted += one.bytes_deleted;
                 counters.segments_from_the_future += one.segments_from_the_future;
                 counters.files_open += known.partition.open_files() as u64;
+                counters.duplicates += one.duplicates;
+                counters.out_of_order += one.out_of_order;
+                counters.producers_known += known.partition.producers_known() as u64;
+                counters.producers_expired += one.producers_expired;
             }
         }
         self.control.send(FromShard::Snapshot {

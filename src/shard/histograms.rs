@@ -153,6 +153,13 @@ counters! {
     segments_from_the_future,
     /// Descriptors of logs' files, now.
     files_open,
+    /// Batches of idempotent producers that were in the log already.
+    duplicates,
+    /// Produce requests refused for a gap in a producer's sequences.
+    out_of_order,
+    /// Idempotent producers that partitions remember now.
+    producers_known,
+    producers_expired,
     io_submitted,
     io_enters,
     io_calls,

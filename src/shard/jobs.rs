@@ -253,6 +253,7 @@ impl<I: Io> Shard<I> {
             return fail(code, message, Detail::None, (-1, -1));
         };
         let known = self.parts.get(slot)?;
+        known.used = true;
         let partition = &mut known.partition;
         let range = (partition.log_start().get(), partition.high_watermark().get());
         let Some(offset) = Offset::new(part.offset) else {

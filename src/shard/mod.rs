@@ -12,6 +12,7 @@ mod conn;
 mod conns;
 mod control;
 mod fetch;
+mod files;
 mod jobs;
 mod offline;
 mod offsets;

@@ -59,7 +59,9 @@ impl<I: Io> Shard<I> {
             let (code, message, detail) = self.not_here(job.handle);
             return job.failed(code, &message, detail);
         };
-        let partition = &mut self.parts.get(slot)?.partition;
+        let known = self.parts.get(slot)?;
+        known.used = true;
+        let partition = &mut known.partition;
         let lookup = match job.timestamp {
             special::LATEST => return job.found(partition.high_watermark().get(), -1),
             special::EARLIEST => return job.found(partition.log_start().get(), -1),

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::catalogue::{Marks, MarksNow, Owner, STATE_NOT_OPEN, STATE_POISONED, handle_index};
 use super::conn::{Answer, ConnId, State};
+use super::files::OpenFiles;
 use super::histograms::Stage;
 use super::mailbox::{Closed, FromShard, PartitionSpec, Settings, Waiter};
 use super::reopen::REOPEN_AFTER;
@@ -49,6 +50,10 @@ pub struct Slot {
     pub(super) spec: Box<PartitionSpec>,
     /// When a read-only partition is opened again.
     pub(super) reopen_at: Micros,
+    /// Files it had open when it was last looked at.
+    pub(super) files_counted: usize,
+    /// A request came for it since its files were last looked at.
+    pub(super) used: bool,
     /// When its next retention pass is due.
     pub(super) retain_at: Micros,
     /// Until when nothing more is said of records older than the retention (R44).
@@ -71,6 +76,7 @@ pub struct Parts {
     /// Handle index -> slot + 1.
     by_index: Vec<u32>,
     touched: Vec<u32>,
+    pub(super) files: OpenFiles,
     deadlines: BinaryHeap<Reverse<(Micros, u32)>>,
     /// Partitions that cannot be served here, and why.
     pub(super) offline: HashMap<Handle, Arc<str>>,
@@ -104,6 +110,8 @@ impl Parts {
             spec,
             reopen_at: now.plus(REOPEN_AFTER),
             parked: Vec::new(),
+            files_counted: 0,
+            used: false,
             retain_at,
             old_said: Micros(0),
             touched: false,
@@ -138,6 +146,7 @@ impl Parts {
 
     /// A lookup may have left its partition something to do (files to close).
     pub fn touch_if_work(&mut self, slot: u32) {
+        self.recount(slot);
         if self.get(slot).is_some_and(|known| known.partition.has_work()) {
             self.touch(slot);
         }
@@ -161,6 +170,10 @@ impl Parts {
 
     pub fn all_closed(&self) -> bool {
         self.slots.iter().all(Option::is_none)
+    }
+
+    pub(super) fn slot_count(&self) -> u32 {
+        self.slots.len() as u32
     }
 
     pub fn indexes(&self) -> Vec<u32> {
@@ -250,6 +263,7 @@ impl<I: Io> Shard<I> {
 
     /// Every touched partition says what to write, flush or roll, and who is answered.
     pub(super) fn plan(&mut self) {
+        self.bound_files();
         let mut touched = std::mem::take(&mut self.parts.touched);
         for slot in touched.drain(..) {
             self.plan_one(slot);
@@ -283,6 +297,7 @@ impl<I: Io> Shard<I> {
         }
         self.sink = sink;
         self.acks = acks;
+        self.parts.recount(slot);
         self.publish(slot);
         self.ask_start_saved(slot);
         self.begin_reopen(slot);
@@ -436,7 +451,9 @@ impl<I: Io> Shard<I> {
     }
 
     pub(super) fn remove_slot(&mut self, slot: u32, handle: Handle) {
-        self.parts.slots[slot as usize] = None;
+        if let Some(known) = self.parts.slots[slot as usize].take() {
+            self.parts.files.change(known.files_counted, 0);
+        }
         self.parts.free.push(slot);
         if self.parts.by_index[handle_index(handle)] == slot + 1 {
             self.parts.by_index[handle_index(handle)] = 0;
