@@ -1,12 +1,16 @@
 //! Real Kafka bytes: what a broker and its clients wrote is read, checked, indexed and dumped as
 //! they do it. The fixtures are described beside them.
 
+#[path = "support/golden.rs"]
+mod fixtures;
+
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use fixtures::{TOPICS, golden};
 use ringlog::format::batch::{self, Attributes, BatchHeader, Codec, HEADER_LEN, TimestampType};
 use ringlog::format::builder::{BatchBuilder, NewHeader};
 use ringlog::format::checkpoint::{EpochCache, parse_offsets, render_offsets};
@@ -23,25 +27,6 @@ use ringlog::format::name::{FileKind, FileState, PartitionDir, SegmentFile};
 use ringlog::format::record::{self, Record};
 use ringlog::format::validate::{Depth, Limits, Scratch, check_produce};
 use ringlog::format::{snapshot, txn_index};
-
-const TOPICS: [&str; 12] = [
-    "appendtime",
-    "compacted",
-    "deleted",
-    "gzip",
-    "lz4",
-    "producers",
-    "recompressed",
-    "segments",
-    "shapes",
-    "snappy",
-    "transactions",
-    "zstd",
-];
-
-fn golden(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/golden").join(path)
-}
 
 fn read(path: &Path) -> Vec<u8> {
     fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))

@@ -6,7 +6,10 @@
 mod connect;
 mod consume;
 mod dump;
+mod dump_index;
+mod dump_json;
 mod dump_log;
+mod dump_small;
 mod feed;
 mod json;
 mod lane;

@@ -331,17 +331,32 @@ pub fn record_line(record: &Record<'_>, header: &BatchHeader, data: bool) -> Str
         keys.join(","),
     );
     if header.is_control() {
-        control(record, &mut line);
+        line.push(' ');
+        line.push_str(&control_text(record));
     } else if data {
-        let mut put = |name: &str, bytes: Option<&[u8]>| {
-            if let Some(bytes) = bytes {
-                let _ = write!(line, " {name}: {}", lossy(bytes)); // a String takes all
-            }
-        };
-        put("key", record.key);
-        put("payload", record.value);
+        line.push_str(&data_text(record));
     }
     line
+}
+
+/// A record's line without its metadata: key and payload alone. What begins the line when there is
+/// no key is Kafka's way.
+pub fn data_line(record: &Record<'_>, header: &BatchHeader, data: bool) -> String {
+    if header.is_control() || !data {
+        return String::new();
+    }
+    let bar = if record.key.is_some() { "|" } else { "" };
+    format!("{bar}{}", data_text(record))
+}
+
+fn data_text(record: &Record<'_>) -> String {
+    let mut text = String::new();
+    for (name, bytes) in [("key", record.key), ("payload", record.value)] {
+        if let Some(bytes) = bytes {
+            let _ = write!(text, " {name}: {}", lossy(bytes)); // a String takes all
+        }
+    }
+    text
 }
 
 const CONTROL_TYPES: [&str; 7] = [
@@ -356,22 +371,29 @@ const CONTROL_TYPES: [&str; 7] = [
 
 /// What a control record says: key `version i16, type i16`, value of a marker `version i16,
 /// coordinatorEpoch i32`.
-fn control(record: &Record<'_>, line: &mut String) {
+pub fn control_text(record: &Record<'_>) -> String {
     let Some([_, _, a, b]) = record.key.and_then(|key| key.first_chunk::<4>()) else {
-        line.push_str(" controlType: UNKNOWN(-1)");
-        return;
+        return "controlType: UNKNOWN(-1)".to_owned();
     };
     let number = i16::from_be_bytes([*a, *b]);
     let name = usize::try_from(number).ok().and_then(|number| CONTROL_TYPES.get(number));
     let marker = record.value.and_then(|value| value.first_chunk::<6>()).filter(|_| number < 2);
-    let _ = match (name, marker) {
+    match (name, marker) {
         (Some(name), Some([_, _, c, d, e, f])) => {
             let coordinator_epoch = i32::from_be_bytes([*c, *d, *e, *f]);
-            write!(line, " endTxnMarker: {name} coordinatorEpoch: {coordinator_epoch}")
+            format!("endTxnMarker: {name} coordinatorEpoch: {coordinator_epoch}")
         }
-        (Some(name), None) => write!(line, " controlType: {name}({number})"),
-        (None, _) => write!(line, " controlType: UNKNOWN({number})"),
-    }; // a String takes all
+        (Some(name), None) => format!("controlType: {name}({number})"),
+        (None, _) => format!("controlType: UNKNOWN({number})"),
+    }
+}
+
+pub fn index_line(offset: i64, pos: u32) -> String {
+    format!("offset: {offset} position: {pos}")
+}
+
+pub fn time_index_line(timestamp: i64, offset: i64) -> String {
+    format!("timestamp: {timestamp} offset: {offset}")
 }
 
 /// The lines of an `.index`, up to the zeros of space not used yet.
