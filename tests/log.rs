@@ -84,6 +84,9 @@ fn some_batch(dice: &mut Prng, model: &mut Model) -> Vec<u8> {
     builder.finish(codec, None).unwrap().to_vec()
 }
 
+const POLICIES: [&str; 7] =
+    ["os", "each", "group", "group:200us", "bytes:500", "records:4", "interval:1ms"];
+
 fn run_model(seed: u64) {
     let mut dice = Prng::new(seed);
     let world = world(seed);
@@ -92,9 +95,8 @@ fn run_model(seed: u64) {
         faults.short_read_per_mille = 100;
         faults.eintr_per_mille = 20;
     });
-    let policies = ["os", "each", "group", "group:200us", "bytes:500", "records:4", "interval:1ms"];
     let mut config = LogConfig {
-        flush: policies[dice.below(7) as usize].parse().unwrap(),
+        flush: POLICIES[dice.below(7) as usize].parse().unwrap(),
         writes_in_flight_max: 1 + dice.below(3) as usize,
         tail_batches_max: dice.below(5) as usize,
         index_cache_bytes_max: dice.below(60) as usize,
@@ -113,7 +115,13 @@ fn run_model(seed: u64) {
                 let level =
                     [AckLevel::None, AckLevel::Written, AckLevel::Durable, AckLevel::Policy]
                         [dice.below(4) as usize];
-                let (_, staged) = driver.append(&bytes, level).unwrap();
+                let appended = driver.append(&bytes, level);
+                if bytes.len() as u64 > config.segment_bytes {
+                    assert!(matches!(appended, Err(Refusal::PastSegment { .. })), "seed {seed}");
+                    model.records.truncate(first as usize);
+                    continue;
+                }
+                let (_, staged) = appended.unwrap();
                 assert_eq!(staged.base_offset, offset(first));
                 assert_eq!(staged.last_offset, offset(model.records.len() as i64 - 1));
             }
@@ -129,7 +137,7 @@ fn run_model(seed: u64) {
                 false => drop(driver.log.close_idle()),
             },
             10 => {
-                config.flush = policies[dice.below(7) as usize].parse().unwrap();
+                config.flush = POLICIES[dice.below(7) as usize].parse().unwrap();
                 let waiter = driver.waiter();
                 let before = driver.log.high_watermark();
                 driver.log.set_policy(config.flush, waiter, driver.io.now());

@@ -15,7 +15,8 @@ use crate::format::checkpoint::OffsetRow;
 use crate::format::record::Record;
 use crate::format::snapshot::ProducerEntry;
 use crate::format::txn_index::AbortedTxn;
-use crate::tools::records::{RecordReader, RecordsError};
+use crate::format::unpack::UnpackError;
+use crate::tools::records::RecordReader;
 use crate::tools::walk::{Bad, Batch};
 
 fn line(out: &mut Output, value: &impl Serialize) {
@@ -70,7 +71,7 @@ fn head<'a>(batch: &Batch<'_>) -> BatchJson<'a> {
         base_offset: header.base_offset,
         last_offset: header.last_offset(),
         leader_epoch: header.leader_epoch,
-        magic: crate::format::batch::MAGIC_V2,
+        magic: header.magic,
         crc: header.crc,
         valid: batch.fault.is_none(),
         attributes: header.attributes.0,
@@ -95,7 +96,7 @@ pub fn batch(
     batch: &Batch<'_>,
     reader: Option<&mut RecordReader>,
     see: &mut dyn FnMut(&Record<'_>),
-) -> Result<(), RecordsError> {
+) -> Result<(), UnpackError> {
     let text = serde_json::to_string(&head(batch)).unwrap_or_default(); // plain fields all
     out.bytes(text.strip_suffix('}').unwrap_or(&text).as_bytes());
     let mut read = Ok(());
@@ -126,12 +127,13 @@ fn records(
     batch: &Batch<'_>,
     reader: &mut RecordReader,
     see: &mut dyn FnMut(&Record<'_>),
-) -> Result<(), RecordsError> {
+) -> Result<(), UnpackError> {
     let told = &batch.header;
     let attributes = told.attributes.with_timestamp_type(TimestampType::CreateTime);
     let stored = BatchHeader { attributes, ..*told };
     let mut first = true;
-    reader.each(&stored, batch.payload(), &mut |record| {
+    reader.each_as(&stored, batch.bytes, &mut |unpacked| {
+        let record = &unpacked.record;
         see(record);
         if !std::mem::take(&mut first) {
             out.bytes(b",");
@@ -141,6 +143,7 @@ fn records(
             record,
             append_time: append_time.then_some(told.max_timestamp),
             is_control: told.is_control(),
+            own_crc: unpacked.own_crc,
         });
     })
 }

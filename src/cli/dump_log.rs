@@ -12,7 +12,6 @@ use std::path::Path;
 use super::dump::{Dump, Findings, OffsetRange};
 use super::dump_json;
 use super::output::Output;
-use crate::format::batch::BatchHeader;
 use crate::format::dump;
 use crate::format::index::OffsetEntry;
 use crate::format::name::{FileKind, file_name};
@@ -194,15 +193,14 @@ impl<'a> LogDump<'a> {
     fn records(&mut self, batch: &Batch<'_>) {
         let LogDump { args, out, reader, tally, shown } = self;
         let (data, metadata) = (args.records, !args.skip_record_metadata);
-        let mut show = |record: &Record<'_>, header: &BatchHeader| {
-            tally.see(record, shown);
+        let read = reader.each(batch, &mut |unpacked| {
+            tally.see(&unpacked.record, shown);
             let line = match metadata {
-                true => dump::record_line(record, header, data),
-                false => dump::data_line(record, header, data),
+                true => dump::record_line(unpacked, &batch.header, data),
+                false => dump::data_line(&unpacked.record, &batch.header, data),
             };
             out.line(line.as_bytes());
-        };
-        let read = reader.each(&batch.header, batch.payload(), &mut |r| show(r, &batch.header));
+        });
         if let Err(error) = read {
             tally.broken_batches += u64::from(batch.fault.is_none());
             out.line(format!("| {error}").as_bytes());

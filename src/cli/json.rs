@@ -38,6 +38,8 @@ pub struct StoredRecord<'a> {
     pub append_time: Option<i64>,
     /// Says what its batch controls.
     pub is_control: bool,
+    /// The checksum of a message of the older formats, and whether it holds.
+    pub own_crc: Option<(u32, bool)>,
 }
 
 impl Serialize for StoredRecord<'_> {
@@ -53,6 +55,10 @@ impl Serialize for StoredRecord<'_> {
         object.serialize_entry("key", &Bytes(record.key))?;
         object.serialize_entry("value", &Bytes(record.value))?;
         object.serialize_entry("headers", &HeadersJson(record.headers))?;
+        if let Some((crc, valid)) = self.own_crc {
+            object.serialize_entry("crc", &crc)?;
+            object.serialize_entry("valid", &valid)?;
+        }
         if let Some(control) = self.is_control.then(|| control_text(record)) {
             object.serialize_entry("control", &control)?;
         }

@@ -13,6 +13,8 @@ pub struct Walked {
     pub batches: u64,
     /// The offset behind the last whole batch; 0 without one.
     pub next: i64,
+    /// The last whole batch's leader epoch; -1 without one.
+    pub epoch: i32,
     /// A part of one more batch follows.
     pub cut: bool,
 }
@@ -24,7 +26,16 @@ pub struct HandedOut {
     pub bytes: u64,
     /// Behind the last record handed out, or the last batch without one.
     pub position: i64,
-    pub fault: Option<String>,
+    /// Leader epoch of the last batch that moved the position, if one did.
+    pub epoch: Option<i32>,
+    pub fault: Option<BadBatch>,
+}
+
+/// A batch that does not hold, and the first offset behind it if that can be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadBatch {
+    pub what: String,
+    pub next: Option<i64>,
 }
 
 #[derive(Debug)]
@@ -43,10 +54,11 @@ impl Decoder {
     /// Headers only.
     pub fn walk(bytes: &[u8]) -> Result<Walked, String> {
         let mut scan = batch::scan(bytes);
-        let mut walked = Walked { batches: 0, next: 0, cut: false };
+        let mut walked = Walked { batches: 0, next: 0, epoch: -1, cut: false };
         for found in scan.by_ref() {
             walked.batches += 1;
             walked.next = found.header.next_offset();
+            walked.epoch = found.header.leader_epoch;
         }
         match scan.stop() {
             Some(Stop::Bad { error, .. }) if walked.batches == 0 => Err(error.to_string()),
@@ -63,21 +75,27 @@ impl Decoder {
         position: i64,
         visit: &mut impl FnMut(&Record<'_>),
     ) -> HandedOut {
-        let mut done = HandedOut { records: 0, bytes: 0, position, fault: None };
+        let mut done = HandedOut { records: 0, bytes: 0, position, epoch: None, fault: None };
         let mut scan = batch::scan(bytes);
-        for found in scan.by_ref() {
+        while let Some(found) = scan.next() {
             if found.header.next_offset() > done.position {
+                let header = &found.header;
                 if let Err(fault) = self.one(&found, &mut done, visit) {
-                    let base = found.header.base_offset;
-                    done.fault = Some(format!("batch at offset {base}: {fault}"));
+                    let what = format!("batch at offset {}: {fault}", header.base_offset);
+                    // What lies behind it knows better where it ends than its own header.
+                    let behind = scan.next().filter(|behind| behind.crc_ok());
+                    let next = behind.map_or(header.next_offset(), |b| b.header.base_offset);
+                    let next = Some(next).filter(|next| *next > done.position);
+                    done.fault = Some(BadBatch { what, next });
                     return done;
                 }
-                done.position = found.header.next_offset();
+                done.position = header.next_offset();
+                done.epoch = Some(header.leader_epoch);
             }
             done.bytes += found.bytes.len() as u64;
         }
         if let Some(Stop::Bad { error, .. }) = scan.stop() {
-            done.fault = Some(error.to_string());
+            done.fault = Some(BadBatch { what: error.to_string(), next: None });
         }
         done
     }

@@ -36,6 +36,7 @@ impl Default for BatchBuilder {
 }
 
 const EMPTY: BatchHeader = BatchHeader {
+    magic: batch::MAGIC_V2,
     base_offset: 0,
     batch_length: batch::BATCH_LENGTH_MIN,
     leader_epoch: NO_LEADER_EPOCH,
@@ -80,6 +81,11 @@ impl BatchBuilder {
 
     pub fn is_empty(&self) -> bool {
         self.header.records_count == 0
+    }
+
+    /// Bytes of memory that `reset` keeps.
+    pub fn capacity(&self) -> usize {
+        self.plain.capacity() + self.packed.capacity()
     }
 
     /// What the batch takes if it is not compressed.

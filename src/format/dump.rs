@@ -1,251 +1,15 @@
 //! What is in a log directory's files, as the lines that `kafka-dump-log` prints.
 //!
-//! Owns the text, and the way through damaged bytes: a bad stretch is named and stepped over, and
-//! the dump goes on at the next batch that can be trusted. Never opens a file: the CLI brings the
-//! bytes a window at a time, and prints what comes back.
+//! Owns the text. Never finds its way through a file: `tools` walks it, the CLI prints.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-use super::batch::{self, BatchError, BatchHeader, Found, HEADER_LEN};
-use super::codec::{self, Workspace};
-use super::index::{self, OffsetEntry, TimeEntry};
-use super::record::{self, Record};
+use super::batch::{self, BatchHeader};
+use super::record::Record;
 use super::snapshot::ProducerEntry;
 use super::txn_index::AbortedTxn;
-
-/// What a dump of a `.log` shows.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Options {
-    /// A line a record.
-    pub records: bool,
-    /// Keys and values too; implies nothing by itself.
-    pub data: bool,
-    /// What one batch may decompress to before its records are given up (R88).
-    pub decompressed_bytes_max: u64,
-    /// A batch that declares more is taken for damage: what a window may have to grow to.
-    pub batch_bytes_max: usize,
-}
-
-/// What a dump of a `.log` found, for the closing remarks.
-#[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct Summary {
-    pub batches: u64,
-    /// Of them, those whose checksum does not hold.
-    pub corrupt_batches: u64,
-    /// Record lines printed.
-    pub records: u64,
-    /// Bytes that belong to no batch, in the middle of the file.
-    pub skipped_bytes: u64,
-    /// Bytes at the end that are no whole batch.
-    pub invalid_tail_bytes: u64,
-    /// Where record offsets are not consecutive: (offset, the next one). Only with
-    /// `Options::records`.
-    pub gaps: Vec<(i64, i64)>,
-}
-
-/// How far a window was used.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Fed {
-    /// Bytes of the window that are dealt with.
-    pub consumed: usize,
-    /// The next window begins behind them, and should have at least this many bytes (if the file
-    /// has).
-    pub want: usize,
-}
-
-/// A dump of one `.log`, from its first byte on.
-#[derive(Debug)]
-pub struct LogDump {
-    options: Options,
-    /// Byte in the file that the next window begins with.
-    pos: u64,
-    /// A bad stretch that has begun: where, and why.
-    lost: Option<(u64, BatchError)>,
-    /// The next offset that a trusted batch may have.
-    offset_min: i64,
-    last_record_offset: Option<i64>,
-    summary: Summary,
-    workspace: Workspace,
-    plain: Vec<u8>,
-}
-
-impl LogDump {
-    pub fn new(options: Options) -> LogDump {
-        LogDump {
-            options,
-            pos: 0,
-            lost: None,
-            offset_min: 0,
-            last_record_offset: None,
-            summary: Summary::default(),
-            workspace: Workspace::new(),
-            plain: Vec::new(),
-        }
-    }
-
-    /// Prints the whole batches in `window`, the bytes that follow those consumed so far. `at_end`
-    /// says that the file ends with the window; then all of it is consumed.
-    pub fn feed(&mut self, window: &[u8], at_end: bool, out: &mut dyn FnMut(&str)) -> Fed {
-        let mut used = 0;
-        let want = loop {
-            let rest = window.get(used..).unwrap_or_default();
-            let step = if self.lost.is_some() {
-                self.search(rest, at_end, out)
-            } else {
-                self.batches(rest, at_end, out)
-            };
-            used += step.consumed;
-            self.pos += step.consumed as u64;
-            if step.want > 0 || used == window.len() {
-                break step.want.max(HEADER_LEN);
-            }
-        };
-        if at_end && used < window.len() {
-            self.end(window.len() - used, out);
-            used = window.len();
-        }
-        Fed { consumed: used, want }
-    }
-
-    /// Where the bad stretch began that is not over yet.
-    pub fn lost_from(&self) -> Option<u64> {
-        self.lost.map(|(pos, _)| pos)
-    }
-
-    /// The closing remarks.
-    pub fn finish(self) -> Summary {
-        self.summary
-    }
-
-    /// Batches up to the first thing that is none. `want` 0: go on (in the other manner).
-    fn batches(&mut self, rest: &[u8], at_end: bool, out: &mut dyn FnMut(&str)) -> Fed {
-        let mut scan = batch::scan(rest);
-        for found in scan.by_ref() {
-            self.batch(&found, out);
-        }
-        let consumed = scan.pos();
-        match scan.stop() {
-            Some(batch::Stop::Bad { error, .. }) => {
-                self.lost = Some((self.pos + consumed as u64, error));
-                Fed { consumed, want: 0 }
-            }
-            // A size beyond the end of the file may be damage, with sound batches behind it.
-            Some(batch::Stop::Incomplete { have, need, .. })
-                if have >= HEADER_LEN && (at_end || need > self.options.batch_bytes_max) =>
-            {
-                let error = BatchError::NeedMore { have, need };
-                self.lost = Some((self.pos + consumed as u64, error));
-                Fed { consumed, want: 0 }
-            }
-            Some(batch::Stop::Incomplete { need, .. }) => Fed { consumed, want: need },
-            _ => Fed { consumed, want: 0 },
-        }
-    }
-
-    /// Steps over bytes until a batch begins that can be trusted: possible in all its numbers, not
-    /// before what was read already, its checksum true.
-    fn search(&mut self, rest: &[u8], at_end: bool, out: &mut dyn FnMut(&str)) -> Fed {
-        // The first byte of the stretch is known to begin nothing.
-        let begins = self.lost.is_some_and(|(pos, _)| pos == self.pos);
-        for at in usize::from(begins)..rest.len() {
-            let tail = rest.get(at..).unwrap_or_default();
-            if tail.len() < HEADER_LEN {
-                return Fed { consumed: at, want: HEADER_LEN };
-            }
-            let Ok(header) = batch::parse_header(tail) else { continue };
-            if !self.plausible(&header) {
-                continue;
-            }
-            match batch::verify(tail) {
-                Ok(_) => {
-                    self.resume(at, out);
-                    return Fed { consumed: at, want: 0 };
-                }
-                Err(BatchError::NeedMore { need, .. })
-                    if !at_end && need <= self.options.batch_bytes_max =>
-                {
-                    return Fed { consumed: at, want: need };
-                }
-                Err(_) => {}
-            }
-        }
-        Fed { consumed: rest.len(), want: HEADER_LEN }
-    }
-
-    fn plausible(&self, header: &BatchHeader) -> bool {
-        batch::counts_possible(header)
-            && header.base_offset >= self.offset_min
-            && header.codec().is_some()
-            && header.attributes.0 & !0x7f == 0
-    }
-
-    /// The bad stretch ends `at` bytes on.
-    fn resume(&mut self, at: usize, out: &mut dyn FnMut(&str)) {
-        if let Some((pos, error)) = self.lost.take() {
-            let len = self.pos + at as u64 - pos;
-            self.summary.skipped_bytes += len;
-            out(&format!("Skipped {len} invalid bytes at position: {pos} ({error})"));
-        }
-    }
-
-    /// The file ends, and these bytes with it.
-    fn end(&mut self, left: usize, out: &mut dyn FnMut(&str)) {
-        let end = self.pos + left as u64;
-        let (pos, error) = match self.lost.take() {
-            Some(lost) => lost,
-            None => (self.pos, BatchError::NeedMore { have: left, need: HEADER_LEN }),
-        };
-        self.summary.invalid_tail_bytes = end - pos;
-        out(&format!("Invalid bytes from position: {pos} to the end ({error})"));
-        self.pos = end;
-    }
-
-    fn batch(&mut self, found: &Found<'_>, out: &mut dyn FnMut(&str)) {
-        let header = &found.header;
-        let pos = self.pos + found.pos as u64;
-        let crc_ok = found.crc_ok();
-        self.summary.batches += 1;
-        self.summary.corrupt_batches += u64::from(!crc_ok);
-        self.offset_min = if crc_ok { header.next_offset() } else { self.offset_min };
-        out(&batch_line(header, pos, crc_ok));
-        if self.options.records {
-            self.records(found, out);
-        }
-    }
-
-    fn records(&mut self, found: &Found<'_>, out: &mut dyn FnMut(&str)) {
-        let header = &found.header;
-        let (id, bytes_max) = (header.attributes.codec_id(), self.options.decompressed_bytes_max);
-        let mut plain = std::mem::take(&mut self.plain);
-        plain.clear();
-        let opened = header.codec().ok_or(codec::CodecError::Unknown { id }).and_then(|codec| {
-            codec::decompress(codec, found.payload(), bytes_max, &mut self.workspace, &mut plain)
-        });
-        for record in record::records(&plain, header) {
-            match record {
-                Ok(record) => self.record(&record, header, out),
-                Err(error) if opened.is_ok() => out(&format!("| {error}")),
-                Err(_) => {}
-            }
-        }
-        if let Err(error) = opened {
-            out(&format!("| {error}"));
-        }
-        self.plain = plain;
-    }
-
-    fn record(&mut self, record: &Record<'_>, header: &BatchHeader, out: &mut dyn FnMut(&str)) {
-        self.summary.records += 1;
-        if let Some(last) = self.last_record_offset
-            && record.offset != last.saturating_add(1)
-        {
-            self.summary.gaps.push((last, record.offset));
-        }
-        self.last_record_offset = Some(record.offset);
-        out(&record_line(record, header, self.options.data));
-    }
-}
+use super::unpack::Unpacked;
 
 /// The line that a dump of any file begins with.
 pub fn title_line(path: &str) -> String {
@@ -293,6 +57,18 @@ fn optional_long(value: Option<i64>) -> String {
 
 pub fn batch_line(header: &BatchHeader, pos: u64, crc_ok: bool) -> String {
     let codec = header.codec().map_or("unknown", |codec| codec.name());
+    if header.is_legacy() {
+        return format!(
+            "offset: {} position: {pos} {}: {} size: {} magic: {} compresscodec: {codec} crc: {} \
+             isvalid: {crc_ok}",
+            header.last_offset(),
+            header.timestamp_type().name(),
+            header.max_timestamp,
+            header.total_len(),
+            header.magic,
+            header.crc,
+        );
+    }
     format!(
         "baseOffset: {} lastOffset: {} count: {} baseSequence: {} lastSequence: {} producerId: {} \
          producerEpoch: {} partitionLeaderEpoch: {} isTransactional: {} isControl: {} \
@@ -317,19 +93,24 @@ pub fn batch_line(header: &BatchHeader, pos: u64, crc_ok: bool) -> String {
     )
 }
 
-pub fn record_line(record: &Record<'_>, header: &BatchHeader, data: bool) -> String {
+pub fn record_line(unpacked: &Unpacked<'_>, header: &BatchHeader, data: bool) -> String {
+    let record = &unpacked.record;
     let size = |bytes: Option<&[u8]>| bytes.map_or(-1, |bytes| bytes.len() as i64);
-    let keys: Vec<Cow<'_, str>> = record.headers.map(|header| lossy(header.key)).collect();
     let mut line = format!(
-        "| offset: {} {}: {} keySize: {} valueSize: {} sequence: {} headerKeys: [{}]",
+        "| offset: {} {}: {} keySize: {} valueSize: {}",
         record.offset,
         header.timestamp_type().name(),
         record.timestamp,
         size(record.key),
         size(record.value),
-        record.sequence,
-        keys.join(","),
     );
+    let _ = match unpacked.own_crc {
+        Some((crc, holds)) => write!(line, " isValid: {holds} crc: {crc}"),
+        None => {
+            let keys: Vec<Cow<'_, str>> = record.headers.map(|header| lossy(header.key)).collect();
+            write!(line, " sequence: {} headerKeys: [{}]", record.sequence, keys.join(","))
+        }
+    }; // a String takes all
     if header.is_control() {
         line.push(' ');
         line.push_str(&control_text(record));
@@ -394,28 +175,6 @@ pub fn index_line(offset: i64, pos: u32) -> String {
 
 pub fn time_index_line(timestamp: i64, offset: i64) -> String {
     format!("timestamp: {timestamp} offset: {offset}")
-}
-
-/// The lines of an `.index`, up to the zeros of space not used yet.
-pub fn index_lines(base_offset: i64, bytes: &[u8]) -> impl Iterator<Item = String> + '_ {
-    let unused = OffsetEntry { relative_offset: 0, pos: 0 };
-    let used =
-        index::offset_entries(bytes).enumerate().take_while(move |(i, e)| *i == 0 || *e != unused);
-    used.map(move |(_, entry)| {
-        let offset = base_offset.saturating_add(i64::from(entry.relative_offset));
-        format!("offset: {offset} position: {}", entry.pos)
-    })
-}
-
-/// The lines of a `.timeindex`, up to the zeros of space not used yet.
-pub fn time_index_lines(base_offset: i64, bytes: &[u8]) -> impl Iterator<Item = String> + '_ {
-    let unused = TimeEntry { timestamp: 0, relative_offset: 0 };
-    let used =
-        index::time_entries(bytes).enumerate().take_while(move |(i, e)| *i == 0 || *e != unused);
-    used.map(move |(_, entry)| {
-        let offset = base_offset.saturating_add(i64::from(entry.relative_offset));
-        format!("timestamp: {} offset: {offset}", entry.timestamp)
-    })
 }
 
 pub fn snapshot_line(entry: &ProducerEntry) -> String {

@@ -44,7 +44,7 @@ pub struct Limits {
 #[derive(Debug)]
 pub struct Scratch {
     window: Box<[u8]>,
-    workspace: Workspace,
+    pub(super) workspace: Workspace,
 }
 
 /// Decompressed bytes held at a time.
@@ -85,6 +85,14 @@ pub enum Refused {
     BaseOffset(i64),
     #[error("a batch of {len} bytes, max.message.bytes is {max}")]
     TooLarge { len: usize, max: usize },
+    /// R35: what counts is what is stored.
+    #[error(
+        "a batch of {len} bytes once stored as {} (compression.type), max.message.bytes is {max}",
+        codec.name()
+    )]
+    StoredTooLarge { codec: Codec, len: usize, max: usize },
+    #[error("{} could not compress the batch", codec.name())]
+    Compress { codec: Codec },
     #[error("{0}")]
     Corrupt(BatchError),
     #[error("{records_count} records, last offset delta {last_offset_delta}: they must agree")]
@@ -109,7 +117,8 @@ impl Refused {
     pub fn code(&self) -> ErrorCode {
         match self {
             Refused::Corrupt(_) => ErrorCode::CorruptMessage,
-            Refused::TooLarge { .. } => ErrorCode::MessageTooLarge,
+            Refused::TooLarge { .. } | Refused::StoredTooLarge { .. } => ErrorCode::MessageTooLarge,
+            Refused::Compress { .. } => ErrorCode::UnknownServerError,
             Refused::AppendTimeBit | Refused::Timestamp { .. } => ErrorCode::InvalidTimestamp,
             // Kafka has no such bound. A producer that gets this code splits its batch and tries
             // again, which is what an honest one should do.
@@ -149,6 +158,10 @@ pub fn check_produce(
         (_, Depth::Deep) => walk_compressed(codec, payload, &header, limits, scratch)?,
         (_, Depth::Records) => believed(&header),
     };
+    // Where records have faults of both kinds, Kafka answers with the one of time.
+    if !limits.log_append_time {
+        check_times(&walked, limits)?;
+    }
     if let (Some(index), true) = (walked.first_null_key, limits.key_required) {
         return Err(Refused::NoKey { index });
     }
@@ -156,7 +169,6 @@ pub fn check_produce(
         let walked = Walked { max_timestamp: limits.now_ms, ..walked };
         return settle(bytes, header, TimestampType::LogAppendTime, &walked);
     }
-    check_times(&walked, limits)?;
     settle(bytes, header, TimestampType::CreateTime, &walked)
 }
 
@@ -197,7 +209,7 @@ fn check_header(header: &BatchHeader) -> Result<(), Refused> {
     // Kafka lets the bit pass on a create-time topic, by an else-branch; R36 refuses it on both.
     match header.timestamp_type() {
         TimestampType::LogAppendTime => Err(Refused::AppendTimeBit),
-        TimestampType::CreateTime => Ok(()),
+        TimestampType::CreateTime | TimestampType::NoTimestamp => Ok(()),
     }
 }
 
@@ -236,8 +248,8 @@ fn settle(
     let rewritten =
         header.timestamp_type() != timestamp_type || header.max_timestamp != max_timestamp;
     let offset_delta_of_max = match timestamp_type {
-        TimestampType::CreateTime => walked.offset_delta_of_max,
         TimestampType::LogAppendTime => header.last_offset_delta,
+        _ => walked.offset_delta_of_max,
     };
     if !rewritten {
         return Ok(Checked { header, offset_delta_of_max, rewritten });

@@ -17,6 +17,7 @@ use super::segments::Segments;
 use super::space::Space;
 use super::tail::Tail;
 use super::watermarks::Watermarks;
+use crate::format::checkpoint::EpochCache;
 use crate::io::buffers::Pool;
 use crate::io::{Errno, FileId, Op, Outcome};
 use crate::policy::FlushPolicy;
@@ -44,6 +45,8 @@ pub enum Refusal {
     Backpressure,
     #[error("a batch of {len} bytes, at most {len_max} are allowed")]
     TooLarge { len: usize, len_max: usize },
+    #[error("an append of {len} bytes, a segment takes {len_max} (segment.bytes)")]
+    PastSegment { len: u64, len_max: u64 },
     #[error("{offsets} offsets in one append: more than a segment can index")]
     TooManyOffsets { offsets: i64 },
     #[error("no offsets left")]
@@ -94,6 +97,8 @@ pub struct Partition {
     pub(super) config: LogConfig,
     old_policy: Option<OldPolicy>,
     pub(super) leader_epoch: i32,
+    /// All epochs; the newest is `leader_epoch`.
+    pub(super) epochs: EpochCache,
     pub(super) segments: Segments,
     pub(super) marks: Watermarks,
     pub(super) tail: Tail,
@@ -121,6 +126,7 @@ pub(super) struct Recovered {
     pub segments: Segments,
     pub log_start: Offset,
     pub leader_epoch: i32,
+    pub epochs: EpochCache,
     pub read_only: bool,
     pub producers: Producers,
     pub pool: Pool,
@@ -137,6 +143,7 @@ impl Partition {
             dir: found.dir,
             old_policy: None,
             leader_epoch: found.leader_epoch,
+            epochs: found.epochs,
             marks: Watermarks::durable_at(found.log_start, end.end),
             tail: Tail::new(found.config.tail_batches_max),
             appender: Appender::default(),
@@ -345,6 +352,7 @@ impl Partition {
     /// Moves the log's start up, at most to the high watermark. Segments stay for retention.
     pub fn advance_log_start(&mut self, to: Offset) {
         self.marks.advance_start(to);
+        self.epochs.truncate_start(self.marks.start.get());
     }
 
     /// Readers see everything before it.

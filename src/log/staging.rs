@@ -82,6 +82,10 @@ impl Partition {
         if let Some(len) = long {
             return Err(Refusal::TooLarge { len, len_max });
         }
+        let (len, len_max) = (batches.len() as u64, self.config.segment_bytes);
+        if len > len_max {
+            return Err(Refusal::PastSegment { len, len_max });
+        }
         let offsets = batches.offsets();
         if offsets > COLUMN_MAX as i64 {
             return Err(Refusal::TooManyOffsets { offsets });

@@ -34,11 +34,12 @@ pub enum Api {
     Flush,
     DeleteRecords,
     Stats,
+    EpochEnd,
 }
 
 impl Api {
     /// In the order of their numbers.
-    pub const ALL: [Api; 13] = [
+    pub const ALL: [Api; 14] = [
         Api::Hello,
         Api::Metadata,
         Api::CreateTopic,
@@ -52,14 +53,16 @@ impl Api {
         Api::Flush,
         Api::DeleteRecords,
         Api::Stats,
+        Api::EpochEnd,
     ];
 
     pub const fn to_wire(self) -> u8 {
         self as u8
     }
 
+    /// Numbers have gaps: not every build has every api.
     pub fn from_wire(raw: u8) -> Option<Api> {
-        Api::ALL.get(usize::from(raw)).copied()
+        Api::ALL.into_iter().find(|api| api.to_wire() == raw)
     }
 
     pub const fn name(self) -> &'static str {
@@ -77,6 +80,7 @@ impl Api {
             Api::Flush => "flush",
             Api::DeleteRecords => "delete records",
             Api::Stats => "stats",
+            Api::EpochEnd => "end offset for epoch",
         }
     }
 

@@ -18,6 +18,7 @@ use crate::io::Io;
 use crate::log::Waiter;
 use crate::protocol::api::{Api, Message, RequestHeader, encode_response};
 use crate::protocol::cursor::WireError;
+use crate::protocol::epochs::{EpochEndRequest, EpochEndResponse};
 use crate::protocol::error::{Detail, encode_error};
 use crate::protocol::fetch::FetchRequest;
 use crate::protocol::hello::{HelloRequest, HelloResponse, Limits, ShardAddress};
@@ -66,6 +67,7 @@ impl<I: Io> Shard<I> {
             Api::Fetch => self.fetch(id, header, body),
             Api::ListOffsets => self.list_offsets(id, header, body),
             Api::Flush => self.flush(id, header, body),
+            Api::EpochEnd => self.epoch_end(id, header, body),
             _ => {
                 self.forward(id, header, body);
                 Ok(())
@@ -171,6 +173,27 @@ impl<I: Io> Shard<I> {
             known.partition.flush(waiter, now);
         }
         self.parts.touch(slot);
+        Ok(())
+    }
+
+    fn epoch_end(
+        &mut self,
+        id: ConnId,
+        header: &RequestHeader,
+        body: &[u8],
+    ) -> Result<(), WireError> {
+        let request = EpochEndRequest::parse(body)?;
+        let slot = self.parts.find(request.handle);
+        let Some(known) = slot.and_then(|slot| self.parts.get(slot)) else {
+            let refused = self.not_here(request.handle);
+            self.refuse(id, header, refused);
+            return Ok(());
+        };
+        let found = known.partition.end_offset_for_epoch(request.epoch);
+        let (epoch, end) = found.map_or((-1, -1), |(epoch, end)| (epoch, end.get()));
+        let mut frame = Vec::new();
+        encode(Api::EpochEnd, header.correlation, &EpochEndResponse { epoch, end }, &mut frame);
+        self.answer(id, header, Answer::Frame(frame));
         Ok(())
     }
 

@@ -131,6 +131,11 @@ counters! {
     records,
     /// Bytes of accepted batches.
     bytes_in,
+    /// Produce requests stored in another codec than they came in (`compression.type`).
+    reencoded,
+    /// Records accepted although they were older than `retention.ms`: they go at its next pass
+    /// (R44).
+    records_past_retention,
     fetch_requests,
     fetches_parked,
     fetch_bytes,

@@ -11,6 +11,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use super::catalogue::{Catalogue, Marks};
 use super::histograms::{Counters, Stages};
 use crate::errors::ErrorCode;
+use crate::format::reencode::Target;
 use crate::io::op::Waker;
 use crate::log::LogConfig;
 use crate::types::{Handle, Offset, ShardId};
@@ -30,6 +31,8 @@ pub struct Settings {
     pub timestamp_after_max_ms: i64,
     /// `message.timestamp.type` is LogAppendTime.
     pub log_append_time: bool,
+    /// `compression.type`; None: batches are stored as their producer compressed them.
+    pub compression: Option<Target>,
 }
 
 impl Default for Settings {
@@ -39,6 +42,7 @@ impl Default for Settings {
             timestamp_before_max_ms: i64::MAX,
             timestamp_after_max_ms: 3_600_000,
             log_append_time: false,
+            compression: None,
         }
     }
 }

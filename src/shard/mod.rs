@@ -16,6 +16,7 @@ mod jobs;
 mod offsets;
 mod parts;
 mod produce;
+mod reencode;
 mod reopen;
 mod tick;
 
@@ -23,6 +24,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
+use crate::format::reencode::Reencoder;
 use crate::format::validate::{Depth, Scratch};
 use crate::io::buffers::Pool;
 use crate::io::{Done, FileId, Io, Op, Tag};
@@ -106,6 +108,9 @@ pub struct Shard<I: Io> {
     stages: Stages,
     counters: Counters,
     scratch: Scratch,
+    reencoder: Reencoder,
+    /// The batches of a request as they are to be stored, until they have a slice of their own.
+    reencoded: Vec<u8>,
     /// Reused every turn: completions, ops of partitions, acks, encoded replies.
     done: Vec<Done>,
     sink: OpSink,
@@ -153,6 +158,8 @@ impl<I: Io> Shard<I> {
             stages: Stages::default(),
             counters: Counters::default(),
             scratch: Scratch::new(),
+            reencoder: Reencoder::default(),
+            reencoded: Vec::new(),
             done: Vec::new(),
             sink: OpSink::default(),
             acks: Vec::new(),

@@ -46,6 +46,8 @@ pub struct Slot {
     pub(super) spec: Box<PartitionSpec>,
     /// When a read-only partition is opened again.
     pub(super) reopen_at: Micros,
+    /// Until when nothing more is said of records older than the retention (R44).
+    pub(super) old_said: Micros,
     touched: bool,
     pub(super) closing: Closing,
     /// The earliest deadline that stands in the heap.
@@ -87,6 +89,7 @@ impl Parts {
             spec,
             reopen_at: now.plus(REOPEN_AFTER),
             parked: Vec::new(),
+            old_said: Micros(0),
             touched: false,
             closing: Closing::No,
             queued: Micros::NEVER,

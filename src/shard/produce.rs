@@ -10,7 +10,8 @@ use super::tick::Label;
 use super::{Life, Shard};
 use crate::errors::ErrorCode;
 use crate::format::batch::parse_header;
-use crate::format::validate::{Limits, Scratch, check_produce};
+use crate::format::reencode::differs;
+use crate::format::validate::{self as format, Checked, Limits, Scratch, check_produce};
 use crate::io::Io;
 use crate::io::buffers::Slice;
 use crate::log::{BatchSummary, Batches, Refusal, Summaries, Waiter};
@@ -230,10 +231,19 @@ impl<I: Io> Shard<I> {
             key_required: settings.log.compacted,
         };
         let append_time = if settings.log_append_time { self.wall } else { -1 };
-        let checked = check_all(&mut frame[BATCHES_AT..], &limits, &mut self.scratch)?;
-        let records: u64 = checked.iter().map(|batch| u64::from(batch.records)).sum();
         let bytes = (frame.len() - BATCHES_AT) as u64;
-        drop(frame.split_to(BATCHES_AT));
+        let (frame, checked) = match settings.compression {
+            Some(target) if differs(&frame[BATCHES_AT..], target) => {
+                self.reencode(slot, frame, target, &limits)?
+            }
+            _ => {
+                let checked = check_all(&mut frame[BATCHES_AT..], &limits, &mut self.scratch)?;
+                drop(frame.split_to(BATCHES_AT));
+                (frame, checked)
+            }
+        };
+        let records: u64 = checked.iter().map(|batch| u64::from(batch.records)).sum();
+        let old = self.older_than_retention(slot, &checked);
         let waiter = self.next_waiter(id);
         let (now, wall) = (self.now, self.wall);
         let Some(known) = self.parts.get(slot) else {
@@ -244,6 +254,9 @@ impl<I: Io> Shard<I> {
             .append(Batches::new(frame, checked), level, waiter, now, wall)
             .map_err(|refusal| refused(refusal_code(&refusal), refusal.to_string()))?;
         let log_start = known.partition.log_start();
+        if old > 0 {
+            self.accepted_old(slot, old);
+        }
         self.counters.produce_requests += 1;
         self.counters.records += records;
         self.counters.bytes_in += bytes;
@@ -270,21 +283,27 @@ impl<I: Io> Shard<I> {
     }
 }
 
+/// The length of the batch at the start of `rest`. A header that does not parse leaves the whole
+/// rest to `check_produce`, which says why.
+pub(super) fn batch_len(rest: &[u8]) -> usize {
+    let len = parse_header(rest).map_or(rest.len(), |header| header.total_len());
+    len.min(rest.len())
+}
+
+pub(super) fn summary_of(checked: Result<Checked, format::Refused>) -> Result<BatchSummary, Stop> {
+    let refused = |code, message| Stop::Refused((code, message, Detail::None));
+    let checked = checked.map_err(|error| refused(error.code(), error.to_string()))?;
+    BatchSummary::of(&checked.header)
+        .ok_or_else(|| refused(ErrorCode::InvalidRecord, "impossible counts".to_string()))
+}
+
 /// Checks every batch of a request in place; the frame is theirs to its end.
 fn check_all(bytes: &mut [u8], limits: &Limits, scratch: &mut Scratch) -> Result<Summaries, Stop> {
-    let refused = |code, message| Stop::Refused((code, message, Detail::None));
     let mut summaries = Summaries::default();
     let mut rest = bytes;
     loop {
-        // A header that does not parse leaves the whole rest to `check_produce`, which says why.
-        let len = parse_header(rest).map_or(rest.len(), |header| header.total_len());
-        let len = len.min(rest.len());
-        let (one, behind) = rest.split_at_mut(len);
-        let checked = check_produce(one, limits, scratch)
-            .map_err(|error| refused(error.code(), error.to_string()))?;
-        let summary = BatchSummary::of(&checked.header)
-            .ok_or_else(|| refused(ErrorCode::InvalidRecord, "impossible counts".to_string()))?;
-        summaries.push(summary);
+        let (one, behind) = rest.split_at_mut(batch_len(rest));
+        summaries.push(summary_of(check_produce(one, limits, scratch))?);
         if behind.is_empty() {
             return Ok(summaries);
         }
@@ -299,13 +318,14 @@ fn refusal_code(refusal: &Refusal) -> ErrorCode {
         Refusal::Closing => ErrorCode::ShuttingDown,
         Refusal::Backpressure => ErrorCode::Overloaded,
         Refusal::TooLarge { .. } => ErrorCode::MessageTooLarge,
+        Refusal::PastSegment { .. } => ErrorCode::RecordListTooLarge,
         Refusal::TooManyOffsets { .. } => ErrorCode::InvalidRecord,
         Refusal::OffsetsExhausted => ErrorCode::UnknownServerError,
     }
 }
 
 #[derive(Debug)]
-enum Stop {
+pub(super) enum Stop {
     Refused(Refused),
     /// The partition is full: the frame waits, whole, and its connection with it.
     Wait(Slice),

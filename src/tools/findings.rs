@@ -24,6 +24,8 @@ pub enum Kind {
     Epochs,
     Metadata,
     Checkpoint,
+    /// The log ends before what was flushed or shown to readers.
+    LogEnd,
     /// A file without the log that it belongs to.
     Orphan,
     /// What an interrupted compaction left.
@@ -46,6 +48,7 @@ impl Kind {
             Kind::Epochs => "leader epochs",
             Kind::Metadata => "partition metadata",
             Kind::Checkpoint => "checkpoint",
+            Kind::LogEnd => "log end",
             Kind::Orphan => "orphan",
             Kind::Unfinished => "unfinished compaction",
             Kind::Foreign => "foreign file",
@@ -80,6 +83,9 @@ impl Kind {
                 "taken for empty: the next start checks more of the logs, and readers may see \
                  deleted records again"
             }
+            Kind::LogEnd => {
+                "what lay there was flushed or shown to readers, and is not in the log any more"
+            }
             Kind::Orphan => "none: the next start removes it",
             Kind::Unfinished => "the server does not open this partition",
             Kind::Foreign => "none on the log; a broker may refuse a directory with foreign ones",
@@ -104,7 +110,13 @@ impl Kind {
             Kind::Index | Kind::TimeIndex | Kind::TxnIndex | Kind::Snapshot => {
                 format!("stop the server and run `ringlog index-rebuild {dir}`")
             }
-            Kind::Epochs | Kind::Orphan => "start the server once, uncleanly stopped".to_owned(),
+            Kind::LogEnd => {
+                "look for the missing bytes before the server starts: it goes on at the log's end"
+                    .to_owned()
+            }
+            Kind::Epochs | Kind::Orphan => {
+                "none: the server sees to it when it starts after an unclean stop".to_owned()
+            }
             Kind::Metadata => "write it anew with the topic's id, or create the topic".to_owned(),
             Kind::Checkpoint => {
                 "none if this is no surprise: the server writes it anew at its next stop".to_owned()

@@ -9,9 +9,10 @@ use std::path::Path;
 
 use super::index_file::floor;
 use super::source::{Source, read_full};
-use crate::format::batch::{self, BatchHeader, HEADER_LEN};
+use crate::format::batch::{BatchHeader, HEADER_LEN};
 use crate::format::index::{OffsetEntry, TimeEntry};
 use crate::format::name::{FileKind, SegmentFile};
+use crate::format::stored;
 
 /// The log that an index belongs to, and the offset index beside it.
 #[derive(Debug)]
@@ -85,5 +86,5 @@ impl Beside {
 pub fn header_at(log: &impl Source, pos: u64) -> io::Result<Option<BatchHeader>> {
     let mut head = [0; HEADER_LEN];
     let read = read_full(log, &mut head, pos)?;
-    Ok(batch::parse_header(&head[..read]).ok())
+    Ok(stored::parse_header(&head[..read]).ok())
 }

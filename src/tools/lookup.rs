@@ -238,7 +238,8 @@ fn scan_records(
         }
         opened += 1;
         // What cannot be read to its end is passed over: `verify` tells of it.
-        let _ = reader.each(&batch.header, batch.payload(), &mut |record| {
+        let _ = reader.each(&batch, &mut |unpacked| {
+            let record = &unpacked.record;
             if record.timestamp >= time && hit.is_none() {
                 hit = Some(Hit {
                     segment: base,

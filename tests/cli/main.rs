@@ -1,12 +1,17 @@
 //! The binary as people run it: arguments, exit codes, what it prints.
 
 mod dump;
+mod explore;
 #[path = "../support/golden.rs"]
 mod fixtures;
 mod live;
 mod loss;
+mod memory;
+mod rebuild;
 mod server;
+mod shell;
 mod usage;
+mod verify;
 
 use std::process::{Command, Output};
 

@@ -382,6 +382,7 @@ impl<I: Io> Opening<'_, '_, I> {
             segments: Segments::new(std::mem::take(&mut self.segments)),
             log_start,
             leader_epoch: epoch,
+            epochs: cache,
             read_only: self.report.read_only,
             producers: std::mem::take(&mut self.producers.state),
             pool: pool.clone(),
@@ -403,7 +404,7 @@ impl OpenReport {
             let (path, fault) = (damaged.path.display(), damaged.fault);
             let (pos, first, next) =
                 (damaged.damage.pos, damaged.damage.first, damaged.damage.next);
-            tracing::error!(%path, pos, %first, %next, %fault, "damage: these offsets are lost");
+            tracing::error!(%path, pos, %first, %next, %fault, "damage: these offsets are lost; ringlog verify says more");
         }
         if self.scanned_bytes > 0 || self.read_only {
             let (scanned, took_us) = (self.scanned_bytes, self.took.0);

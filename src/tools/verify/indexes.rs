@@ -159,14 +159,16 @@ impl Indexes {
     }
 
     fn see_time(&mut self, header: &BatchHeader) -> io::Result<()> {
-        self.max_timestamp = self.max_timestamp.max(header.max_timestamp);
-        let (max, base_offset, gap) = (self.max_timestamp, self.base_offset, self.gap);
+        let before = self.max_timestamp;
+        self.max_timestamp = before.max(header.max_timestamp);
+        let (after, base_offset, gap) = (self.max_timestamp, self.base_offset, self.gap);
         let Some(side) = &mut self.times else { return Ok(()) };
         let offset_of = |entry: &TimeEntry| {
             base_offset.saturating_add(i64::from(entry.relative_offset.cast_signed()))
         };
         while let Some(entry) = side.next.filter(|e| offset_of(e) <= header.last_offset()) {
             let (time, offset) = (entry.timestamp, offset_of(&entry));
+            let max = if offset < header.base_offset { before } else { after };
             if time < max || (time > max && !gap) {
                 let fault = |n| {
                     format!(

@@ -20,8 +20,8 @@ pub(super) fn check(dir: &Path, watch: &mut dyn Watch, totals: &mut Totals) -> i
     let around = Around::read(dir);
     names(&listing, watch);
     metadata(dir, watch);
-    let mut epochs = Epochs::read(dir, watch);
     let bases: Vec<i64> = listing.segments.keys().copied().collect();
+    let mut epochs = Epochs::read(dir, &around, watch);
     let last = listing.last_base();
     let mut expected = bases.first().copied().unwrap_or(0);
     for (i, base) in bases.iter().enumerate() {
@@ -113,7 +113,7 @@ fn checkpoints(listing: &Listing, around: &Around, end: i64, watch: &mut dyn Wat
         if let Some(offset) = offset.filter(|offset| *offset > end) {
             let dir = listing.dir.display();
             let fault = format!("says offset {offset} of {dir}, whose log ends at {end}");
-            watch.finding(Finding::new(Kind::Checkpoint, root.join(file), fault));
+            watch.finding(Finding::new(Kind::LogEnd, root.join(file), fault));
         }
     }
 }
@@ -125,11 +125,13 @@ pub(super) struct Epochs {
     cache: Option<EpochCache>,
     /// The epoch of the batch before: only changes are looked up.
     last: Option<i32>,
+    /// The file may know nothing of what lies before; None: not known.
+    log_start: Option<i64>,
     first_fault: Option<(String, i64)>,
 }
 
 impl Epochs {
-    fn read(dir: &Path, watch: &mut dyn Watch) -> Epochs {
+    fn read(dir: &Path, around: &Around, watch: &mut dyn Watch) -> Epochs {
         let path = dir.join(EPOCHS);
         let read = read_small(&path).map_err(|error| error.to_string()).and_then(|bytes| {
             EpochCache::parse(&bytes.unwrap_or_default()).map_err(|error| error.to_string())
@@ -137,14 +139,20 @@ impl Epochs {
         if let Err(fault) = &read {
             watch.finding(Finding::new(Kind::Epochs, &path, fault));
         }
-        Epochs { path, cache: read.ok(), last: None, first_fault: None }
+        let log_start = around.clean.map(|_| around.log_start.unwrap_or(0));
+        Epochs { path, cache: read.ok(), last: None, log_start, first_fault: None }
     }
 
     pub fn see(&mut self, epoch: i32, offset: i64) {
-        if epoch < 0 || self.last.replace(epoch) == Some(epoch) || self.first_fault.is_some() {
+        if epoch < 0 || self.last == Some(epoch) || self.first_fault.is_some() {
             return;
         }
         let Some(cache) = &self.cache else { return };
+        let oldest = cache.entries().first().map(|entry| entry.start_offset);
+        if offset < self.log_start.or(oldest).unwrap_or(offset) {
+            return;
+        }
+        self.last = Some(epoch);
         let begun = cache.entries().iter().rfind(|entry| entry.start_offset <= offset);
         let said = match begun {
             Some(entry) if entry.epoch == epoch => return,

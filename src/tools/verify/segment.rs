@@ -182,9 +182,12 @@ impl Check<'_> {
 
     fn records(&mut self, batch: &Batch<'_>) {
         let header = &batch.header;
-        let (mut last, mut max_timestamp) = (header.base_offset - 1, -1);
+        // A message of the older formats says where its records end, not where they begin.
+        let before = if header.is_legacy() { -1 } else { header.base_offset - 1 };
+        let (mut last, mut max_timestamp) = (before, -1);
         let mut fault = None;
-        let read = self.reader.each(header, batch.payload(), &mut |record| {
+        let read = self.reader.each(batch, &mut |unpacked| {
+            let record = &unpacked.record;
             if record.offset <= last || record.offset > header.last_offset() {
                 let offset = record.offset;
                 fault.get_or_insert_with(|| format!("a record has offset {offset} behind {last}"));
@@ -227,13 +230,13 @@ impl Check<'_> {
         let Some(pending) = self.pending.take() else { return };
         let bytes = pending.end_pos - pending.pos;
         let closed = self.place.is_closed();
-        if pending.zeros && !closed {
-            let text = format!("{bytes} bytes of zeros, prepared for batches to come");
-            return self.watch.note(&self.path, text);
-        }
         let flushed = self.place.around.recovery_point.is_some_and(|point| pending.first < point);
         if closed || flushed {
             return self.damage(&pending, self.place.next_base);
+        }
+        if pending.zeros {
+            let text = format!("{bytes} bytes of zeros, prepared for batches to come");
+            return self.watch.note(&self.path, text);
         }
         let fault = format!("the last {bytes} bytes are no sound batch: {}", pending.why);
         let finding = Finding::new(Kind::TornTail, &self.path, fault).at(pending.pos);
