@@ -50,7 +50,7 @@ fn read_everywhere(bytes: &[u8], scratch: &mut Scratch) {
     let _ = batch::verify_stored(bytes);
     assert!(record::records(&bytes[HEADER_LEN..], &header).count() <= 2);
     let mut walk = Walk::new(bytes).expect("a slice");
-    while let Some(item) = walk.next().expect("a slice") {
+    while let Some(item) = walk.next_item().expect("a slice") {
         if let Item::Batch(batch) = item {
             assert!(RecordReader::default().each(&batch, &mut |_| {}).is_err());
         }

@@ -112,7 +112,7 @@ impl IndexDump<'_> {
     fn offsets(&mut self, source: File) -> io::Result<()> {
         let mut entries = Entries::<_, OffsetEntry>::new(source)?;
         let shows = self.shows();
-        while let Some(entry) = entries.next()? {
+        while let Some(entry) = entries.next_entry()? {
             if !self.args.index_sanity_check {
                 self.compare_offset(entry)?;
             }
@@ -130,7 +130,7 @@ impl IndexDump<'_> {
         let mut entries = Entries::<_, TimeEntry>::new(source)?;
         let shows = self.shows();
         let mut last = -1;
-        while let Some(entry) = entries.next()? {
+        while let Some(entry) = entries.next_entry()? {
             if !self.args.index_sanity_check {
                 self.compare_time(entry, last)?;
             }

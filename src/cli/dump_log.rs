@@ -92,7 +92,7 @@ impl<'a> LogDump<'a> {
         let mut stopped = None;
         while !self.out.is_closed() {
             let pos = walk.pos();
-            match walk.next()? {
+            match walk.next_item()? {
                 None => {
                     stopped = walk.is_at_limit().then_some((pos, "--max-bytes"));
                     break;

@@ -52,7 +52,7 @@ fn look(cut: Cut) -> io::Result<SideFile> {
     };
     let mut walk = Walk::new(File::open(&file.path)?)?;
     let mut first_fault = None;
-    while let Some(item) = walk.next()? {
+    while let Some(item) = walk.next_item()? {
         match item {
             Item::Bad(bad) => first_fault = first_fault.or(Some((bad.pos, bad.why))),
             Item::Batch(batch) => match batch.fault {

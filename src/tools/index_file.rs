@@ -87,7 +87,7 @@ pub struct Entries<S, E> {
 
 impl<S: Source, E: Entry> Entries<S, E> {
     pub fn new(source: S) -> io::Result<Entries<S, E>> {
-        let len = source.len()?;
+        let len = source.size()?;
         Ok(Entries { window: Window::new(source), len, number: 0, last: None, fault: None })
     }
 
@@ -103,7 +103,7 @@ impl<S: Source, E: Entry> Entries<S, E> {
 
     /// Up to the first slot that was never written; the very first slot is always one, as Kafka's
     /// tool has it.
-    pub fn next(&mut self) -> io::Result<Option<E>> {
+    pub fn next_entry(&mut self) -> io::Result<Option<E>> {
         let pos = (self.number * E::LEN) as u64;
         if pos + E::LEN as u64 > self.len {
             return Ok(None);
@@ -164,7 +164,7 @@ pub fn floor<E: Entry>(
     is_floor: impl Fn(&E) -> bool,
 ) -> io::Result<Floor<E>> {
     let mut found = Floor { entry: None, number: 0, probes: 0 };
-    let (mut low, mut high) = (0, source.len()? / E::LEN as u64);
+    let (mut low, mut high) = (0, source.size()? / E::LEN as u64);
     let mut bytes = [0; TIME_ENTRY_LEN];
     let bytes = &mut bytes[..E::LEN];
     while low < high {

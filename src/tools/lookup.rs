@@ -122,7 +122,7 @@ fn scan_headers(
 ) -> io::Result<Option<Hit>> {
     let (mut pos, mut headers, mut hit) = (from, 0u64, None);
     let mut end = "the end of the log";
-    while pos < log.len()? {
+    while pos < log.size()? {
         headers += 1;
         let Some(header) = header_at(log, pos)? else {
             end = "bytes that are no batch";
@@ -230,7 +230,7 @@ fn scan_records(
     let mut walk = Walk::part(log, from, u64::MAX)?;
     let mut reader = RecordReader::default();
     let (mut batches, mut opened, mut hit) = (0u64, 0u64, None);
-    while let Some(item) = walk.next()? {
+    while let Some(item) = walk.next_item()? {
         let Item::Batch(batch) = item else { continue };
         batches += 1;
         if batch.fault.is_some() || batch.header.max_timestamp < time {

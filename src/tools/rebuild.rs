@@ -114,7 +114,7 @@ impl Rebuild<'_> {
         let mut walk = Walk::new(File::open(self.listing.path(base, FileKind::Log))?)?;
         loop {
             let from = walk.pos();
-            let Some(item) = walk.next()? else { break };
+            let Some(item) = walk.next_item()? else { break };
             if let Item::Batch(batch) = item
                 && batch.fault.is_none()
                 && batch.header.base_offset >= end

@@ -15,7 +15,7 @@ const KEPT_BYTES: usize = 4 << 20;
 /// What can be read at a position, and may grow meanwhile.
 pub trait Source {
     fn read_at(&self, into: &mut [u8], pos: u64) -> io::Result<usize>;
-    fn len(&self) -> io::Result<u64>;
+    fn size(&self) -> io::Result<u64>;
 }
 
 impl Source for File {
@@ -23,7 +23,7 @@ impl Source for File {
         FileExt::read_at(self, into, pos)
     }
 
-    fn len(&self) -> io::Result<u64> {
+    fn size(&self) -> io::Result<u64> {
         Ok(self.metadata()?.len())
     }
 }
@@ -37,7 +37,7 @@ impl Source for &[u8] {
         Ok(len)
     }
 
-    fn len(&self) -> io::Result<u64> {
+    fn size(&self) -> io::Result<u64> {
         Ok((**self).len() as u64)
     }
 }

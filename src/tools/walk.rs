@@ -88,7 +88,7 @@ impl<S: Source> Walk<S> {
 
     /// From `pos`, where a batch must begin, and no further than `limit`.
     pub fn part(source: S, pos: u64, limit: u64) -> io::Result<Walk<S>> {
-        let end = source.len()?;
+        let end = source.size()?;
         Ok(Walk {
             window: Window::new(source),
             pos,
@@ -119,7 +119,7 @@ impl<S: Source> Walk<S> {
     }
 
     /// None at the end of the file, or of what was asked for.
-    pub fn next(&mut self) -> io::Result<Option<Item<'_>>> {
+    pub fn next_item(&mut self) -> io::Result<Option<Item<'_>>> {
         match self.step()? {
             Step::End => Ok(None),
             Step::Bad(bad) => {
@@ -201,7 +201,7 @@ impl<S: Source> Walk<S> {
     ) -> io::Result<bool> {
         match judged {
             Err(BatchError::NeedMore { need, .. }) if *need <= BATCH_BYTES_MAX => {
-                let now = self.window.source.len()?;
+                let now = self.window.source.size()?;
                 let grown = now > self.end;
                 self.end = self.end.max(now.min(self.pos.saturating_add(*need as u64)));
                 Ok(grown)
@@ -339,7 +339,7 @@ mod tests {
         let (mut sound, mut faulty, mut bad) = (Vec::new(), Vec::new(), Vec::new());
         let mut walk = Walk::new(bytes).expect("a slice");
         let mut end = 0;
-        while let Some(item) = walk.next().expect("a slice") {
+        while let Some(item) = walk.next_item().expect("a slice") {
             match item {
                 Item::Batch(batch) => {
                     assert_eq!(batch.pos, end);

@@ -135,11 +135,13 @@ fn finding_of(topic: &str, name: &str, change: impl FnOnce(&mut Vec<u8>)) -> Vec
     found.iter().map(|found| found["kind"].as_str().expect("text").to_owned()).collect()
 }
 
+type Change = fn(&mut Vec<u8>);
+
 #[test]
 fn faults_of_every_derived_file_are_found() {
     let index = "00000000000000000000.index";
     let times = "00000000000000000000.timeindex";
-    let cases: [(&str, &str, fn(&mut Vec<u8>), &[&str]); 13] = [
+    let cases: [(&str, &str, Change, &[&str]); 13] = [
         ("segments", index, |b| b.truncate(b.len() - 3), &["offset index"]),
         ("segments", index, |b| b[6] = 0x7f, &["offset index"]),
         ("segments", index, |b| b.extend([0; 8]), &["offset index"]),

@@ -35,13 +35,13 @@ impl<E: Entry> Side<E> {
             Err(error) => return Err(error),
         };
         let mut entries = Entries::new(file)?;
-        let next = entries.next()?.filter(|entry: &E| !entry.is_blank());
+        let next = entries.next_entry()?.filter(|entry: &E| !entry.is_blank());
         let path = path.to_path_buf();
         Ok(Some(Side { path, entries, next, fault: None, wrong: 0 }))
     }
 
     fn advance(&mut self) -> io::Result<()> {
-        self.next = self.entries.next()?;
+        self.next = self.entries.next_entry()?;
         Ok(())
     }
 

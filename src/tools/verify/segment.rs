@@ -93,7 +93,7 @@ pub(super) fn check(
     let mut walk = Walk::new(File::open(&path)?)?;
     loop {
         let from = walk.pos();
-        match walk.next()? {
+        match walk.next_item()? {
             None => break,
             Some(Item::Bad(bad)) => {
                 indexes.skip(bad.pos + bad.len)?;
