@@ -140,6 +140,18 @@ impl Producers {
         })
     }
 
+    /// The first offset of a producer's transaction that has not ended.
+    pub fn open_transaction(&self, producer_id: i64) -> Option<i64> {
+        let entry = self.entries.get(&producer_id)?;
+        Some(entry.current_txn_first_offset).filter(|first| *first >= 0)
+    }
+
+    /// The first offset of the oldest open transaction, that of one producer left out.
+    pub fn first_unstable(&self, except: Option<i64>) -> Option<i64> {
+        let others = self.entries.keys().filter(|id| Some(**id) != except);
+        others.filter_map(|id| self.open_transaction(*id)).min()
+    }
+
     /// The state as of what is written.
     pub fn snapshot(&self) -> Vec<u8> {
         let entries: Vec<ProducerEntry> = self.entries.values().copied().collect();
