@@ -10,6 +10,7 @@ use super::closing::Closing;
 use super::config::LogConfig;
 use super::descriptors::Descriptors;
 use super::flush_queue::{Ack, AckError, FlushQueue, Reach, Waiter};
+use super::isolation::Unstable;
 use super::op_sink::{LocalTag, OpSink, Task};
 use super::producers::Producers;
 use super::removal::Removal;
@@ -138,6 +139,7 @@ pub struct Partition {
     pub(super) epochs: EpochCache,
     pub(super) segments: Segments,
     pub(super) marks: Watermarks,
+    pub(super) unstable: Unstable,
     pub(super) tail: Tail,
     pub(super) appender: Appender,
     pub(super) waiters: FlushQueue,
@@ -192,6 +194,7 @@ impl Partition {
             leader_epoch: found.leader_epoch,
             epochs: found.epochs,
             marks: Watermarks::durable_at(found.log_start, end.end),
+            unstable: Unstable::from(found.producers.first_unstable(None).and_then(Offset::new)),
             tail: Tail::new(found.config.tail_batches_max),
             appender: Appender::default(),
             waiters: FlushQueue::new(reach),
