@@ -40,6 +40,9 @@ pub struct LogConfig {
     pub unsettled_bytes_max: u64,
     /// Batches whose positions are kept in memory, so that tail fetches read nothing to find them.
     pub tail_batches_max: usize,
+    /// What recovery has cut and keeps aside in this partition's directory may take this much; past
+    /// it nothing is cut, and the partition is read-only until there is room.
+    pub cut_bytes_max: u64,
     /// Bytes of sealed indexes kept in memory.
     pub index_cache_bytes_max: usize,
 }
@@ -65,6 +68,7 @@ impl Default for LogConfig {
             writes_in_flight_max: 1,
             unsettled_bytes_max: 32 << 20,
             tail_batches_max: 1024,
+            cut_bytes_max: 8 << 30,
             index_cache_bytes_max: 4 << 20,
         }
     }

@@ -9,6 +9,7 @@ use super::partition::Partition;
 use super::segment::Damage;
 use super::step::{Access, Reader, Step};
 use crate::format::batch::{self, BatchError, BatchHeader, HEADER_LEN};
+use crate::format::cut_name::CutReason;
 use crate::io::{Errno, FileId};
 use crate::types::Offset;
 
@@ -96,13 +97,16 @@ pub struct OffsetLookup {
     min_one: bool,
     state: State,
     reader: Reader,
+    /// A header here is none: the search goes on at the next indexed batch, to say what is lost.
+    bad: Option<u64>,
 }
 
 impl OffsetLookup {
     /// At most `bytes_max` bytes from the batch that holds `offset` on; with `min_one` that first
     /// batch is given whole even if it is longer.
     pub fn new(offset: Offset, bytes_max: u32, min_one: bool) -> OffsetLookup {
-        OffsetLookup { offset, bytes_max, min_one, state: State::Start, reader: Reader::default() }
+        let (state, reader, bad) = (State::Start, Reader::default(), None);
+        OffsetLookup { offset, bytes_max, min_one, state, reader, bad }
     }
 
     /// Takes the result of the open that the last step asked for.
@@ -192,6 +196,9 @@ impl OffsetLookup {
         let stop = segment.damage.iter().map(|d| d.pos).find(|p| *p > pos).unwrap_or(end).min(end);
         match scan_headers(bytes, pos, stop, |h| h.last_offset() >= self.offset.get()) {
             Scanned::Found(pos, header) => {
+                if let Some(damage) = self.lost_before(pos, &header) {
+                    return Some(self.corrupt(partition, segment.base, &damage));
+                }
                 let len = u32::try_from(header.total_len()).expect("a length is an i32");
                 Some(self.range(partition, number, file, pos, len))
             }
@@ -200,11 +207,24 @@ impl OffsetLookup {
                 None
             }
             Scanned::Bad(at) => {
+                let bad = *self.bad.get_or_insert(at);
+                if let Some(next) = segment.index.next_indexed(at).filter(|next| *next < end) {
+                    self.state = State::Scan(number, file, next);
+                    return None;
+                }
                 let next = partition.segments.next_base(number).unwrap_or(partition.marks.high());
-                let damage = Damage { pos: at, end_pos: end, first: self.offset, next };
+                let (first, reason) = (self.offset, CutReason::Header);
+                let damage = Damage { pos: bad, end_pos: end, first, next, reason };
                 Some(self.corrupt(partition, segment.base, &damage))
             }
         }
+    }
+
+    /// What a bad header found on the way here costs, if the batch found behind it begins too late.
+    fn lost_before(&self, end_pos: u64, found: &BatchHeader) -> Option<Damage> {
+        let (pos, next) = (self.bad?, Offset::new(found.base_offset)?);
+        let (first, reason) = (self.offset, CutReason::Header);
+        (next > first).then_some(Damage { pos, end_pos, first, next, reason })
     }
 
     fn corrupt(&self, partition: &Partition, base: Offset, damage: &Damage) -> Step<Located> {

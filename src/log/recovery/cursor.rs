@@ -10,9 +10,12 @@ use crate::format::batch::{
 use crate::format::checksum::Crc32c;
 use crate::io::blocking::Blocking;
 use crate::io::{Errno, FileId, Io};
+use crate::types::Micros;
 
 /// Bytes read at once; a longer batch is checked piece by piece.
 const WINDOW_BYTES: usize = 1 << 20;
+/// A scan that takes longer says so, and how far it is, this often.
+const SAY_EVERY: Micros = Micros(2_000_000);
 
 #[derive(Debug)]
 pub(super) struct FileCursor {
@@ -22,11 +25,13 @@ pub(super) struct FileCursor {
     at: u64,
     /// Bytes read from the file so far.
     pub read: u64,
+    /// When to say next how far a long scan is.
+    say_at: Option<Micros>,
 }
 
 impl FileCursor {
     pub fn new(file: FileId, len: u64) -> FileCursor {
-        FileCursor { file, len, window: Vec::new(), at: 0, read: 0 }
+        FileCursor { file, len, window: Vec::new(), at: 0, read: 0, say_at: None }
     }
 
     /// The bytes at `pos`: at least `want` of them unless the file ends. `want` is at most a
@@ -46,9 +51,18 @@ impl FileCursor {
             self.window.truncate(read);
             self.at = pos;
             self.read += read as u64;
+            self.say(b.io.now());
         }
         let skip = usize::try_from(pos - self.at).expect("inside the window");
         Ok(self.window.get(skip..).unwrap_or_default())
+    }
+
+    fn say(&mut self, now: Micros) {
+        let (pos, len) = (self.at, self.len);
+        if now >= *self.say_at.get_or_insert(now.plus(SAY_EVERY)) {
+            self.say_at = Some(now.plus(SAY_EVERY));
+            tracing::info!(pos, len, read = self.read, "recovering: still reading this segment");
+        }
     }
 
     /// The header at `pos`, if a whole batch can lie there.

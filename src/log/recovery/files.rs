@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use super::OpenError;
+use crate::format::cut_name::CutFile;
 use crate::format::name::{FileKind, FileState, SegmentFile, file_name};
 use crate::io::Io;
 use crate::io::blocking::Blocking;
@@ -26,6 +27,8 @@ pub(super) struct Found {
     pub logs: Vec<LogFiles>,
     /// Offsets of producer snapshots.
     pub snapshots: Vec<i64>,
+    /// Bytes of all side files: what earlier recoveries cut.
+    pub kept_aside: u64,
 }
 
 pub(super) fn path_of(dir: &Path, base: Offset, kind: FileKind) -> PathBuf {
@@ -37,9 +40,14 @@ pub(super) fn path_of(dir: &Path, base: Offset, kind: FileKind) -> PathBuf {
 pub(super) fn find<I: Io>(b: &mut Blocking<'_, I>, dir: &Path) -> Result<Found, OpenError> {
     let entries = b.list(dir).map_err(OpenError::io("listing", dir))?;
     let mut files = Vec::new();
+    let mut found = Found::default();
     for entry in entries.iter().filter(|entry| !entry.is_dir) {
-        let Some(file) = SegmentFile::parse(&entry.name) else { continue };
         let path = dir.join(&entry.name);
+        if CutFile::parse(&entry.name).is_some() {
+            let stat = b.stat(&path).map_err(OpenError::io("looking at", &path))?;
+            found.kept_aside += stat.len;
+        }
+        let Some(file) = SegmentFile::parse(&entry.name) else { continue };
         match file.state {
             FileState::Live => files.push(file),
             FileState::Swap => return Err(OpenError::Swap { path }),
@@ -48,7 +56,6 @@ pub(super) fn find<I: Io>(b: &mut Blocking<'_, I>, dir: &Path) -> Result<Found, 
             }
         }
     }
-    let mut found = Found::default();
     let has = |base: i64, kind| files.contains(&SegmentFile::live(base, kind));
     for file in &files {
         let path = dir.join(file.to_string());
