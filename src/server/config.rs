@@ -118,6 +118,9 @@ flags! {
     partitions_max: u32, "RINGLOG_PARTITIONS_MAX" [value_name = "N"];
     /// Segment size of topics that set none [default: 1GiB]
     segment_bytes: Size, "RINGLOG_SEGMENT_BYTES" [value_name = "SIZE"];
+    /// What recovery may keep aside of cut tails in each partition's directory; past it nothing is
+    /// cut and the partition is read-only [default: 8GiB]
+    cut_bytes_max: Size, "RINGLOG_CUT_BYTES_MAX" [value_name = "SIZE"];
     /// How often recovery points are written down [default: 60s]
     checkpoint_interval: Span, "RINGLOG_CHECKPOINT_INTERVAL" [value_name = "TIME"];
     /// How long a stop may take before connections are cut [default: 10s]
@@ -148,6 +151,7 @@ pub struct Config {
     pub shard_memory_bytes: usize,
     pub partitions_max: usize,
     pub segment_bytes: u32,
+    pub cut_bytes_max: u64,
     #[serde(serialize_with = "as_span")]
     pub checkpoint_interval: Duration,
     #[serde(serialize_with = "as_span")]
@@ -275,6 +279,7 @@ impl Config {
             shard_memory_bytes: memory as usize,
             partitions_max: counted("partitions-max", flags.partitions_max, 65536, (1, 1 << 20))?,
             segment_bytes: segment as u32,
+            cut_bytes_max: flags.cut_bytes_max.map_or(8 * GIB, |size| size.0),
             checkpoint_interval: flags
                 .checkpoint_interval
                 .map_or(Duration::from_secs(60), |span| span.0),

@@ -26,7 +26,7 @@ use crate::policy::place::shard_of;
 use crate::shard::catalogue::{self, Catalogue, Marks, PartitionEntry, TopicEntry};
 use crate::shard::histograms::{Counters, Stages};
 use crate::shard::mailbox::{
-    Closed, FromShard, PartitionSpec, Settings, ShardBox, ToShard, Waiter,
+    Closed, FromShard, PartitionSpec, Recovered, Settings, ShardBox, ToShard, Waiter,
 };
 use crate::types::{Handle, Offset, ShardId};
 
@@ -97,6 +97,8 @@ pub struct Control<I: Io> {
     pub(super) closed: Vec<Closed>,
     pub(super) offline: HashMap<Handle, String>,
     pub(super) started: Instant,
+    /// What opening came to, summed over the shards.
+    recovered: Recovered,
     failed: Option<String>,
 }
 
@@ -112,6 +114,7 @@ impl<I: Io> Control<I> {
         let log = LogConfig {
             flush: config.flush,
             segment_bytes: u64::from(config.segment_bytes),
+            cut_bytes_max: config.cut_bytes_max,
             ..LogConfig::default()
         };
         let log = topic_config::fitting(log);
@@ -132,6 +135,7 @@ impl<I: Io> Control<I> {
             closed: Vec::new(),
             offline: HashMap::new(),
             started: Instant::now(),
+            recovered: Recovered::default(),
             failed: None,
         };
         control.read_topics()?;
@@ -164,6 +168,7 @@ impl<I: Io> Control<I> {
                         id: render_uuid(found.topic_id.unwrap_or_else(random_id)),
                         partitions: found.index + 1,
                         configs: Default::default(),
+                        unflushed_bytes: None,
                     });
                 }
             }
@@ -209,20 +214,24 @@ impl<I: Io> Control<I> {
         }
     }
 
+    /// A topic's settings in force.
+    pub(super) fn settings_of(&self, topic: &Topic) -> Settings {
+        topic_config::resolve(&self.defaults, &topic.configs).unwrap_or_else(|why| {
+            tracing::error!(
+                "topic {:?}: {why}; serving it with the settings that hold",
+                topic.name
+            );
+            topic_config::what_holds(&self.defaults, &topic.configs)
+        })
+    }
+
     /// A topic's catalogue entry with fresh handles, and what its shards need to open it.
     pub(super) fn entry(
         &mut self,
         topic: &Topic,
         clean: bool,
     ) -> (Arc<TopicEntry>, Vec<(ShardId, PartitionSpec)>) {
-        let settings =
-            topic_config::resolve(&self.defaults, &topic.configs).unwrap_or_else(|why| {
-                tracing::error!(
-                    "topic {:?}: {why}; serving it with the settings that hold",
-                    topic.name
-                );
-                topic_config::what_holds(&self.defaults, &topic.configs)
-            });
+        let settings = self.settings_of(topic);
         let mut partitions = Vec::new();
         let mut specs = Vec::new();
         for index in 0..topic.partitions {
@@ -242,6 +251,7 @@ impl<I: Io> Control<I> {
                     index,
                     settings: settings.clone(),
                     clean,
+                    unflushed_max: topic.unflushed_bytes,
                     recovery_point: self.dir.recovery_point(&topic.name, index),
                     log_start: self.dir.log_start(&topic.name, index),
                     marks: Arc::clone(&marks),
@@ -276,7 +286,7 @@ impl<I: Io> Control<I> {
     pub fn handle(&mut self, message: FromShard) {
         match message {
             FromShard::Opened { shard, handle, result } => self.opened(shard, handle, result),
-            FromShard::OpenedAll { .. } => self.opened_all(),
+            FromShard::OpenedAll { recovered, .. } => self.opened_all(&recovered),
             FromShard::Dropped { handle, .. } => self.dropped(handle),
             FromShard::Request { shard, waiter, api, body } => {
                 self.request(Asker { shard, waiter }, api, &body);
@@ -302,13 +312,16 @@ impl<I: Io> Control<I> {
         self.created(handle, result.err());
     }
 
-    fn opened_all(&mut self) {
+    fn opened_all(&mut self, recovered: &Recovered) {
+        self.recovered.add(recovered);
         let Phase::Opening { shards_left } = self.phase else { return };
         self.phase = match shards_left {
             1 => Phase::Serving,
             more => Phase::Opening { shards_left: more - 1 },
         };
         if self.phase == Phase::Serving {
+            self.recovered.log(self.started.elapsed());
+            self.record_windows();
             for shard in &self.shards {
                 shard.send(ToShard::Serve);
             }
@@ -429,6 +442,7 @@ mod tests {
             id: render_uuid(random_id()),
             partitions: 1,
             configs: Default::default(),
+            unflushed_bytes: Some(1),
         };
         first.topics.topics.push(topic);
         first.save_topics().unwrap();

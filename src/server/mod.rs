@@ -11,5 +11,6 @@ mod run;
 mod topic_config;
 mod topics;
 mod units;
+mod window;
 
 pub use run::{RunError, Running, run, start};

@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use super::control::{Asker, Control, Waiting, legal, topic_id};
 use super::datadir::random_id;
-use super::topic_config;
 use super::topics::Topic;
+use super::{topic_config, window};
 use crate::errors::ErrorCode;
 use crate::format::identity::render_uuid;
 use crate::io::Io;
@@ -25,7 +25,7 @@ use crate::protocol::topics::{
     AlterRequest, AlterResponse, ConfigEntry, ConfigSource, CreateRequest, CreateResponse,
     DeleteRequest, DeleteResponse, DescribeRequest, DescribeResponse, PartitionInfo, Placed,
 };
-use crate::shard::catalogue::{Catalogue, STATE_NAMES, TopicEntry, handle_index};
+use crate::shard::catalogue::{Catalogue, PartitionEntry, STATE_NAMES, TopicEntry, handle_index};
 use crate::shard::histograms::{Counters, Stages};
 use crate::shard::mailbox::ToShard;
 use crate::types::Handle;
@@ -84,10 +84,15 @@ impl<I: Io> Control<I> {
         }
         let configs: BTreeMap<String, String> =
             request.configs.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
-        topic_config::resolve(&self.defaults, &configs)
+        let settings = topic_config::resolve(&self.defaults, &configs)
             .map_err(|why| (ErrorCode::InvalidConfig, why))?;
-        let topic =
-            Topic { name, id: render_uuid(random_id()), partitions: request.partitions, configs };
+        let topic = Topic {
+            name,
+            id: render_uuid(random_id()),
+            partitions: request.partitions,
+            configs,
+            unflushed_bytes: window::of(&settings.log),
+        };
         self.create_files(&topic).map_err(|e| {
             (ErrorCode::KafkaStorageError, format!("creating {:?}: {e}", topic.name))
         })?;
@@ -240,12 +245,13 @@ impl<I: Io> Control<I> {
         let request = DescribeRequest::parse(bytes).map_err(invalid)?;
         let entry = self.known(request.name)?;
         let rows = self.config_rows(&entry.name)?;
+        let states: Vec<String> = entry.partitions.iter().map(|one| self.state(one)).collect();
         let partitions = entry
             .partitions
             .iter()
-            .map(|partition| {
+            .zip(&states)
+            .map(|(partition, state)| {
                 let marks = partition.marks.now();
-                let state = STATE_NAMES.get(marks.state as usize).copied().unwrap_or("unknown");
                 PartitionInfo {
                     index: partition.index,
                     handle: partition.handle,
@@ -258,12 +264,25 @@ impl<I: Io> Control<I> {
                     leader_epoch: marks.epoch as i32,
                     bytes: marks.bytes as u64,
                     segments: marks.segments as u32,
-                    state: self.offline.get(&partition.handle).map_or(state, String::as_str),
+                    state,
                 }
             })
             .collect();
         let configs = config_entries(&rows);
         body(&DescribeResponse { name: &entry.name, id: entry.id, configs, partitions })
+    }
+
+    /// What is wrong with a partition, in words.
+    fn state(&self, partition: &PartitionEntry) -> String {
+        if let Some(why) = self.offline.get(&partition.handle) {
+            return why.clone();
+        }
+        let marks = partition.marks.now();
+        let state = STATE_NAMES.get(marks.state as usize).copied().unwrap_or("unknown");
+        match (marks.damaged, marks.damaged_from) {
+            (0, _) => state.to_string(),
+            (ranges, from) => format!("{state}; damaged: {ranges}, first at offset {from}"),
+        }
     }
 
     fn alter(&mut self, bytes: &[u8]) -> Result<Vec<u8>, Refused> {
@@ -286,6 +305,11 @@ impl<I: Io> Control<I> {
                 return Err((ErrorCode::InvalidConfig, why));
             }
         };
+        if let Some(topic) = self.topics.topics.iter_mut().find(|t| t.name == entry.name) {
+            // On the disk before any shard hears of the policy (D6).
+            let window = window::of(&settings.log);
+            topic.unflushed_bytes = window::larger(topic.unflushed_bytes, window);
+        }
         if let Err(error) = self.save_topics() {
             self.topics = before;
             return Err((ErrorCode::KafkaStorageError, error.to_string()));

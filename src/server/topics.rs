@@ -35,6 +35,9 @@ pub struct Topic {
     /// Overrides only, by Kafka's name or ours.
     #[serde(default)]
     pub configs: BTreeMap<String, String>,
+    /// The most that may be written and not flushed when the power goes, as `window` keeps it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unflushed_bytes: Option<u64>,
 }
 
 impl Default for TopicFile {
@@ -76,6 +79,7 @@ mod tests {
             id: "AAAAAAAAAAAAAAAAAAAAAQ".into(),
             partitions: 3,
             configs: [("segment.bytes".to_string(), "1048576".to_string())].into(),
+            unflushed_bytes: Some(7),
         };
         let file = TopicFile { generation: 9, topics: vec![topic], ..TopicFile::default() };
         assert_eq!(TopicFile::parse(file.render().as_bytes()), Ok(file));

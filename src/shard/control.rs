@@ -233,7 +233,10 @@ impl<I: Io> Shard<I> {
         let shard = self.config.id;
         match message {
             ToShard::Open(spec) => self.open_partition(spec),
-            ToShard::OpenedAll => self.control.send(FromShard::OpenedAll { shard }),
+            ToShard::OpenedAll => {
+                let recovered = self.recovered;
+                self.control.send(FromShard::OpenedAll { shard, recovered });
+            }
             ToShard::Serve => {
                 self.life = Life::Serving;
                 self.accept();
@@ -287,6 +290,9 @@ impl<I: Io> Shard<I> {
     fn snapshot(&mut self) {
         let mut counters = self.counters;
         counters.connections_open = self.conns.open() as u64;
+        counters.recovery_read_bytes = self.recovered.scanned_bytes;
+        counters.recovery_cuts = self.recovered.cuts;
+        counters.recovery_cut_bytes = self.recovered.cut_bytes;
         let io = self.io.counters();
         counters.io_submitted = io.submitted;
         counters.io_enters = io.enters;
@@ -302,6 +308,7 @@ impl<I: Io> Shard<I> {
                 counters.flushes += one.flushes;
                 counters.flush_waiters += one.acks;
                 counters.segments_rolled += one.rolls;
+                counters.damaged_ranges += known.partition.damage().0;
             }
         }
         self.control.send(FromShard::Snapshot {

@@ -146,6 +146,13 @@ counters! {
     /// Acks that waited for a flush; over `flushes` it is waiters a flush.
     flush_waiters,
     segments_rolled,
+    /// Bytes of batches that recovery read.
+    recovery_read_bytes,
+    /// Places where recovery cut a log, and the bytes it keeps aside of them.
+    recovery_cuts,
+    recovery_cut_bytes,
+    /// Ranges known to be damaged on the disk.
+    damaged_ranges,
     io_submitted,
     io_enters,
     io_calls,

@@ -149,6 +149,7 @@ impl SimShard {
                 index,
                 settings: setup.settings.clone(),
                 clean,
+                unflushed_max: None,
                 recovery_point: Offset::new(0),
                 log_start: None,
                 marks: Arc::clone(&marks),
