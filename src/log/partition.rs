@@ -327,6 +327,13 @@ impl Partition {
         let base = self.segments.get(segment).map_or(Offset::ZERO, |segment| segment.base);
         let path = self.log_path(base);
         tracing::error!(path = %path.display(), pos, %errno, "partition poisoned: no more appends");
+        self.give_up(path, pos, errno, now);
+    }
+
+    pub(super) fn give_up(&mut self, path: PathBuf, pos: u64, errno: Errno, now: Micros) {
+        if self.is_poisoned() {
+            return;
+        }
         self.state = PartitionState::Poisoned { path, pos, errno };
         self.appender.abandon();
         self.marks.unstage();
@@ -427,6 +434,11 @@ impl Partition {
     /// Bytes of all `.log` files, staged ones included.
     pub fn size_bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.staged.pos).sum()
+    }
+
+    /// Base offset of the first segment.
+    pub fn first_base(&self) -> Offset {
+        self.segments.iter().next().map_or(Offset::ZERO, |segment| segment.base)
     }
 
     pub fn segment_count(&self) -> usize {

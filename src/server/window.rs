@@ -61,23 +61,28 @@ mod tests {
     use crate::protocol::api::{Api, Message};
     use crate::protocol::topics::AlterRequest;
     use crate::server::config::{Config, Flags};
-    use crate::server::datadir::{Home, make};
-    use crate::server::topics::Topic;
+    use crate::server::homes::Homes;
     use crate::shard::mailbox::{FromShard, Recovered, ShardBox, ToShard, Waiter};
     use crate::types::ShardId;
-
-    const DIR: &str = "/data";
 
     /// A started control thread with one shard, and what that shard is told.
     fn control(world: &World) -> Option<(Control<SimIo>, Receiver<ToShard>)> {
         let mut io = world.engine();
         let mut b = Blocking::new(&mut io, Pool::new(16 << 20));
-        make(&mut b, Path::new(DIR)).ok()?;
-        let dir = Home::open(&mut b, Path::new(DIR)).ok()?;
-        let flags = Flags { data_dir: Some(DIR.into()), ..Flags::default() };
+        let (homes, topics) = Homes::open(&mut b, &["/data".into()], &mut |_| Ok(None)).ok()?;
+        let flags = Flags { data_dir: Some(vec!["/data".into()]), ..Flags::default() };
         let (shard, inbox) = ShardBox::new(io.waker());
         let config = Config::resolve(flags, &[0]).unwrap();
-        Some((Control::new(io, config, dir, vec![shard]).ok()?, inbox))
+        Some((Control::new(io, config, homes, topics, vec![shard]).ok()?, inbox))
+    }
+
+    /// A partition of topic "t" on the disk.
+    fn plant(world: &World) {
+        let mut io = world.engine();
+        let mut b = Blocking::new(&mut io, Pool::new(16 << 20));
+        b.create_dir(Path::new("/data")).unwrap();
+        b.sync_dir(Path::new("/")).unwrap();
+        crate::log::create(&mut b, Path::new("/data/t-0"), uuid::Uuid::from_u128(7), 0).unwrap();
     }
 
     fn alter(control: &mut Control<SimIo>, flush: &str) {
@@ -96,14 +101,11 @@ mod tests {
     }
 
     fn started(world: &World, flush: &str) -> (Control<SimIo>, Receiver<ToShard>) {
+        plant(world);
         let (mut first, inbox) = control(world).unwrap();
-        first.topics.topics.push(Topic {
-            name: "t".into(),
-            id: "AAAAAAAAAAAAAAAAAAAAAQ".into(),
-            partitions: 1,
-            configs: [("flush.policy".to_string(), flush.to_string())].into(),
-            unflushed_bytes: None,
-        });
+        let topic = &mut first.topics.topics[0];
+        topic.configs.insert("flush.policy".to_string(), flush.to_string());
+        assert_eq!(topic.unflushed_bytes, None, "nothing is known of a topic found on the disk");
         first.save_topics().unwrap();
         opened(&mut first);
         inbox.try_iter().for_each(drop);

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use super::catalogue::STATE_NOT_OPEN;
 use super::conn::{Answer, ConnId, State};
 use super::fetch::Ask;
 use super::jobs::Job;
@@ -242,6 +243,7 @@ impl<I: Io> Shard<I> {
                 self.accept();
             }
             ToShard::Drop(handle) => self.drop_partition(handle),
+            ToShard::Offline { handle, why } => self.take_offline(handle, why),
             ToShard::Alter(handle, settings) => {
                 let now = self.now;
                 if let Some(slot) = self.parts.find(handle) {
@@ -332,7 +334,7 @@ fn known(topic: &super::catalogue::TopicEntry) -> TopicMeta<'_> {
                 start: marks.start,
                 high_watermark: marks.high_watermark,
                 error: match marks.state {
-                    5 => ErrorCode::KafkaStorageError.code(),
+                    STATE_NOT_OPEN => ErrorCode::KafkaStorageError.code(),
                     _ => ErrorCode::None.code(),
                 },
             }

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::OpenError;
+use super::{OpenError, cut, swap};
 use crate::format::cut_name::CutFile;
 use crate::format::name::{FileKind, FileState, SegmentFile, file_name};
 use crate::io::Io;
@@ -35,27 +35,36 @@ pub(super) fn path_of(dir: &Path, base: Offset, kind: FileKind) -> PathBuf {
     dir.join(file_name(base.get(), kind))
 }
 
-/// Lists the directory. Files of interrupted deletions and unfinished compactions go, and so do
-/// indexes without their log.
-pub(super) fn find<I: Io>(b: &mut Blocking<'_, I>, dir: &Path) -> Result<Found, OpenError> {
+fn list<I: Io>(b: &mut Blocking<'_, I>, dir: &Path) -> Result<Vec<SegmentFile>, OpenError> {
     let entries = b.list(dir).map_err(OpenError::io("listing", dir))?;
-    let mut files = Vec::new();
-    let mut found = Found::default();
-    for entry in entries.iter().filter(|entry| !entry.is_dir) {
-        let path = dir.join(&entry.name);
+    let files = entries.iter().filter(|entry| !entry.is_dir);
+    Ok(files.filter_map(|entry| SegmentFile::parse(&entry.name)).collect())
+}
+
+/// Bytes of all side files.
+fn kept_aside<I: Io>(b: &mut Blocking<'_, I>, dir: &Path) -> Result<u64, OpenError> {
+    let mut bytes = 0;
+    for entry in b.list(dir).map_err(OpenError::io("listing", dir))? {
         if CutFile::parse(&entry.name).is_some() {
-            let stat = b.stat(&path).map_err(OpenError::io("looking at", &path))?;
-            found.kept_aside += stat.len;
-        }
-        let Some(file) = SegmentFile::parse(&entry.name) else { continue };
-        match file.state {
-            FileState::Live => files.push(file),
-            FileState::Swap => return Err(OpenError::Swap { path }),
-            FileState::Deleted | FileState::Cleaned => {
-                b.unlink(&path).map_err(OpenError::io("removing", path))?;
-            }
+            let path = dir.join(&entry.name);
+            bytes += b.stat(&path).map_err(OpenError::io("looking at", &path))?.len;
         }
     }
+    Ok(bytes)
+}
+
+/// Lists the directory. What an interrupted deletion left goes, and so do indexes without their
+/// log; an interrupted compaction is finished or undone.
+pub(super) fn find<I: Io>(b: &mut Blocking<'_, I>, dir: &Path) -> Result<Found, OpenError> {
+    let mut files = list(b, dir)?;
+    for file in files.iter().filter(|file| file.state == FileState::Deleted) {
+        cut::remove(b, &dir.join(file.to_string()))?;
+    }
+    if swap::settle(b, dir, &files)? {
+        files = list(b, dir)?;
+    }
+    files.retain(|file| file.state == FileState::Live);
+    let mut found = Found { kept_aside: kept_aside(b, dir)?, ..Found::default() };
     let has = |base: i64, kind| files.contains(&SegmentFile::live(base, kind));
     for file in &files {
         let path = dir.join(file.to_string());

@@ -3,9 +3,10 @@
 //! Owns: the order of recovery (D4 to D9). Never does: serving; deciding about other partitions.
 //! Left: `io::blocking`, `format`. Right: `partition` (made from what is found), `server`.
 //!
-//! `files` reads the directory, `cursor` and `scan` judge bytes, `resync` looks behind a bad batch,
-//! `load` brings what is trusted, `cut` takes away what is not, `damage` remembers what was found
-//! broken, `epochs` keeps the leader epochs, `snapshots` the producers, `report` says it all.
+//! `files` reads the directory, `swap` ends interrupted compactions, `cursor` and `scan` judge
+//! bytes, `resync` looks behind a bad batch, `load` brings what is trusted, `cut` takes away what
+//! is not, `damage` remembers what was found broken, `epochs` keeps the leader epochs, `snapshots`
+//! the producers, `report` says it all.
 
 mod cursor;
 mod cut;
@@ -18,6 +19,7 @@ mod report;
 mod resync;
 mod scan;
 mod snapshots;
+mod swap;
 
 use std::path::PathBuf;
 
@@ -143,13 +145,12 @@ pub struct OpenReport {
 pub enum OpenError {
     #[error("{what} {}: {errno}", path.display())]
     Io { what: &'static str, path: PathBuf, errno: Errno },
-    #[error("{} holds messages of format v{magic}, which is not served", path.display())]
-    Legacy { path: PathBuf, magic: i8 },
     #[error(
-        "{}: a broker's compaction was interrupted; start that broker once to finish it",
+        "{}, position {pos}: {fault}; it was to replace other segments, none of which was touched: \
+         move it away to keep those",
         path.display()
     )]
-    Swap { path: PathBuf },
+    Swap { path: PathBuf, pos: u64, fault: Fault },
 }
 
 impl OpenError {
