@@ -153,6 +153,13 @@ counters! {
     recovery_cut_bytes,
     /// Ranges known to be damaged on the disk.
     damaged_ranges,
+    /// Batches of idempotent producers that were in the log already.
+    duplicates,
+    /// Produce requests refused for a gap in a producer's sequences.
+    out_of_order,
+    /// Idempotent producers that partitions remember now.
+    producers_known,
+    producers_expired,
     io_submitted,
     io_enters,
     io_calls,
