@@ -6,8 +6,9 @@
 //! `files` reads the directory, `swap` ends interrupted compactions, `cursor` and `scan` judge
 //! bytes, `resync` looks behind a bad batch, `load` brings what is trusted, `cut` takes away what
 //! is not, `damage` remembers what was found broken, `epochs` keeps the leader epochs, `snapshots`
-//! the producers, `report` says it all.
+//! the producers, `aborted` the index of their aborted transactions, `report` says it all.
 
+mod aborted;
 mod cursor;
 mod cut;
 mod damage;
