@@ -32,13 +32,13 @@ use crate::shard::histograms::{Counters, Stages};
 use crate::shard::mailbox::ToShard;
 use crate::types::Handle;
 
-type Refused = (ErrorCode, String);
+pub(super) type Refused = (ErrorCode, String);
 
-fn invalid(why: impl std::fmt::Display) -> Refused {
+pub(super) fn invalid(why: impl std::fmt::Display) -> Refused {
     (ErrorCode::InvalidRequest, why.to_string())
 }
 
-fn body<'a, M: Message<'a>>(message: &M) -> Result<Vec<u8>, Refused> {
+pub(super) fn body<'a, M: Message<'a>>(message: &M) -> Result<Vec<u8>, Refused> {
     let mut bytes = Vec::new();
     message
         .encode(&mut bytes)
@@ -53,6 +53,7 @@ impl<I: Io> Control<I> {
             Some(Api::DeleteTopic) => self.delete(asker, bytes),
             Some(Api::DescribeTopic) => self.describe(bytes).map(Some),
             Some(Api::AlterTopic) => self.alter(bytes).map(Some),
+            Some(Api::LogDirs) => self.log_dirs(bytes).map(Some),
             Some(Api::Stats) => self.stats(asker, bytes),
             _ => Err(invalid(format!("api {api} is not the control thread's"))),
         };
