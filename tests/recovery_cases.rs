@@ -355,20 +355,6 @@ fn r12_r13_unsound_indexes_and_epochs_are_made_anew() {
 }
 
 #[test]
-fn files_of_older_formats_are_refused_not_cut() {
-    let message = [
-        0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0x10, 0x1f, 0xec, 0xd7, 0x0a, 0, 0, 0, 0, 0, 1, 0x6b, 0,
-        0, 0, 1, 0x76,
-    ];
-    let world = world(1);
-    plant(&world, 0, &[message.to_vec()]);
-    let refused = Driver::open_with(&world, world.engine(), params(config()));
-    let error = refused.err().expect("refused").to_string();
-    assert!(error.contains("format v0"), "{error}");
-    assert_eq!(world.read_file(file(0, "log")).unwrap(), message);
-}
-
-#[test]
 fn r15_what_is_created_stays_and_many_can_be() {
     use ringlog::io::blocking::Blocking;
     use ringlog::io::buffers::Pool;
