@@ -3,9 +3,9 @@
 //! Owns: an exclusive lock of the whole file for as long as [`DirLock`] lives.
 //! Never does: write to the file, remove it. Left: `sys`. Right: `server`.
 //!
-//! Kafka removes the file when it stops; ringlog leaves it, empty, as a broker that was killed does.
-//! Who removes it takes it from under whoever has opened it and not locked it yet, and a third one
-//! then locks a new file beside them. Where a broker does that, the lock is taken anew here.
+//! Kafka removes the file when it stops; ringlog leaves it, empty, as a killed broker does. Who
+//! removes it takes it from under whoever has opened it and not locked it yet, and a third one then
+//! locks a new file beside them. Where a broker does that, the lock is taken anew here.
 //!
 //! Kafka takes a POSIX record lock. Ours is an open-file-description lock: it conflicts with
 //! Kafka's, and also with another one of this very process, which a POSIX lock would not.
