@@ -11,7 +11,7 @@ use super::files::{Found, LogFiles, path_of};
 use super::scan::{Scanned, scan};
 use super::snapshots::Replay;
 use super::{Cut, Damaged, Fault, OpenError, OpenParams, OpenReport};
-use super::{cut, epochs, files, load};
+use super::{aborted, cut, epochs, files, load};
 use crate::format::checkpoint::EpochCache;
 use crate::format::name::FileKind;
 use crate::io::blocking::Blocking;
@@ -125,9 +125,12 @@ impl<I: Io> Opening<'_, '_, I> {
 
     /// A sealed segment below the recovery point: not read, unless its indexes are not sound.
     fn trust(&mut self, log: &LogFiles, next: Offset) -> Result<bool, OpenError> {
+        let is_sound = aborted::is_sound(self.b, self.dir, log.base)?;
         let loaded = load::sealed(self.b, self.dir, log, next, &self.params.config, self.wall);
         let path = path_of(self.dir, log.base, FileKind::OffsetIndex);
-        if let Some(segment) = loaded.map_err(OpenError::io("reading", path))? {
+        let loaded = loaded.map_err(OpenError::io("reading", path))?;
+        let loaded = loaded.filter(|_| is_sound);
+        if let Some(segment) = loaded {
             self.push(segment);
             return Ok(true);
         }
@@ -138,12 +141,14 @@ impl<I: Io> Opening<'_, '_, I> {
 
     /// The last segment after a clean stop.
     fn resume(&mut self, log: &LogFiles) -> Result<bool, OpenError> {
+        let is_sound = aborted::is_sound(self.b, self.dir, log.base)?;
         let path = path_of(self.dir, log.base, FileKind::Log);
         let file = self.open_log(&path)?;
         let mut cursor = FileCursor::new(file, log.len);
         let loaded = load::active(self.b, self.dir, log, &mut cursor, &self.params.config);
         self.report.scanned_bytes += cursor.read;
-        let Some(active) = loaded.map_err(OpenError::io("reading", &path))? else {
+        let loaded = loaded.map_err(OpenError::io("reading", &path))?;
+        let Some(active) = loaded.filter(|_| is_sound) else {
             self.b.close(file).map_err(OpenError::io("closing", &path))?;
             tracing::error!(path = %path.display(), "not as a clean stop leaves it: scanning");
             self.unclean = true;
@@ -190,6 +195,13 @@ impl<I: Io> Opening<'_, '_, I> {
         // What was read may be in the page cache only (D8).
         self.b.fdatasync(file).map_err(OpenError::io("flushing", &path))?;
         let torn = scanned.torn.is_some();
+        // A marker may have been in what is damaged: then what the file says is all there is.
+        if scanned.damage.is_empty() && !self.report.read_only {
+            match aborted::write(self.b, self.dir, log.base, &scanned.aborted) {
+                Err(error) if error.is_no_space() => self.report.read_only = true,
+                written => written?,
+            }
+        }
         self.keep(log, file, &path, scanned);
         Ok(!torn)
     }
