@@ -13,6 +13,7 @@ use super::snapshots::Replay;
 use super::{Cut, Damaged, Fault, OpenError, OpenParams, OpenReport};
 use super::{aborted, cut, epochs, files, load};
 use crate::format::checkpoint::EpochCache;
+use crate::format::index;
 use crate::format::name::FileKind;
 use crate::io::blocking::Blocking;
 use crate::io::buffers::Pool;
@@ -44,6 +45,7 @@ pub fn open<I: Io>(
         segments: VecDeque::new(),
         epochs: Vec::new(),
         unclean: !params.clean,
+        next_base: None,
         keep_closed: false,
         producers: Replay::new(&mut found, (wall, started), config.producer_expiration_ms),
         scanned: false,
@@ -67,6 +69,8 @@ struct Opening<'b, 'a, I: Io> {
     /// Of the batches scanned.
     epochs: Vec<(i32, i64)>,
     unclean: bool,
+    /// Of the segment behind the one that is looked at.
+    next_base: Option<Offset>,
     /// The last segment holds damage at its end: nothing may follow in it.
     keep_closed: bool,
     producers: Replay,
@@ -86,6 +90,7 @@ impl<I: Io> Opening<'_, '_, I> {
         };
         for at in 0..found.logs.len() {
             let next = found.logs.get(at + 1).map(|log| log.base);
+            self.next_base = next;
             let goes_on = match next {
                 Some(next) if at < scan_from => self.trust(&found.logs[at], next)?,
                 None if at < scan_from => self.resume(&found.logs[at])?,
@@ -230,9 +235,15 @@ impl<I: Io> Opening<'_, '_, I> {
         self.b.drop_cache(file).map_err(OpenError::io("dropping the cache of", path))?;
         let mut cursor = FileCursor::new(file, log.len);
         let params = OpenParams { recovery_point: Some(point), ..self.params.clone() };
-        let scanned = scan(self.b, &mut cursor, log.base, &params, &mut self.producers);
+        let next = self.next_base;
+        let scanned = scan(self.b, &mut cursor, log.base, next, &params, &mut self.producers);
         let scanned = scanned.map_err(OpenError::io("reading", path))?;
         self.report.scanned_bytes += cursor.read;
+        let last = scanned.end.end.get() - 1;
+        if last > log.base.get() && index::relative_offset(log.base.get(), last).is_none() {
+            let path = path.display();
+            tracing::warn!(%path, last, "offsets that no index can hold: served without it");
+        }
         Ok((cursor, scanned))
     }
 

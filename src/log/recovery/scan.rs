@@ -40,6 +40,7 @@ pub(super) fn scan<I: Io>(
     b: &mut Blocking<'_, I>,
     cursor: &mut FileCursor,
     base: Offset,
+    next_base: Option<Offset>,
     params: &OpenParams,
     producers: &mut Replay,
 ) -> Result<Scanned, Errno> {
@@ -55,7 +56,8 @@ pub(super) fn scan<I: Io>(
     };
     while scanned.end.pos < cursor.len {
         let verified = cursor.verify(b, scanned.end.pos)?;
-        match verified.and_then(|header| counts(&header, base, scanned.end.end)) {
+        let expected = scanned.end.end;
+        match verified.and_then(|header| counts(&header, base, expected, next_base)) {
             Ok(header) => {
                 let aborted = aborted_by(b, cursor, scanned.end.pos, &header, producers)?;
                 scanned.aborted.extend(aborted);
@@ -72,13 +74,21 @@ pub(super) fn scan<I: Io>(
     Ok(scanned)
 }
 
-/// D5: not below what is expected, and inside what a segment can index.
-fn counts(header: &BatchHeader, base: Offset, expected: Offset) -> Result<BatchHeader, Fault> {
+/// D5: not below what is expected, and inside what a segment can index. Brokers once compacted
+/// sparse segments into one that goes beyond that (KAFKA-6264, R05): where the next segment leaves
+/// room for it, it is served, only not indexed.
+fn counts(
+    header: &BatchHeader,
+    base: Offset,
+    expected: Offset,
+    next_base: Option<Offset>,
+) -> Result<BatchHeader, Fault> {
     if header.base_offset < expected.get() {
         return Err(Fault::OffsetBack { expected, found: header.base_offset });
     }
     match index::relative_offset(base.get(), header.last_offset()) {
         Some(_) => Ok(*header),
+        None if next_base.is_some_and(|next| header.next_offset() <= next.get()) => Ok(*header),
         None => Err(Fault::OffsetRange { base, found: header.last_offset() }),
     }
 }
