@@ -331,7 +331,7 @@ fn a_golden_directory_goes_on_and_keeps_its_bytes() {
         let world = plant(topic, &["clean"]);
         let (mut point, start) = (point("clean", topic), start_of("clean", topic));
         let before = files("clean", topic);
-        let newest = before.iter().filter(|(name, _)| is(name, &[FileKind::Log])).next_back();
+        let newest = before.iter().rfind(|(name, _)| is(name, &[FileKind::Log]));
         let newest = newest.unwrap().0.split('.').next().unwrap().to_owned();
         let wanted = consumed(topic);
         for round in 0..3 {
