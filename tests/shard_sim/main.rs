@@ -5,7 +5,11 @@
 //! I/O. Left: `harness`. Right: nobody.
 
 mod bounds;
+<<<<<<< HEAD
 mod cut_off;
+=======
+mod dropping;
+>>>>>>> main
 mod harness;
 mod storage;
 mod stored;
