@@ -1,10 +1,7 @@
 //! The binary as people run it: arguments, exit codes, what it prints.
 
-<<<<<<< HEAD
 mod cut;
-=======
 mod dirs;
->>>>>>> main
 mod dump;
 mod explore;
 #[path = "../support/golden.rs"]

@@ -5,11 +5,8 @@
 //! I/O. Left: `harness`. Right: nobody.
 
 mod bounds;
-<<<<<<< HEAD
 mod cut_off;
-=======
 mod dropping;
->>>>>>> main
 mod harness;
 mod storage;
 mod stored;
