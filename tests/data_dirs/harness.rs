@@ -100,7 +100,9 @@ impl Server {
                 self.logs.remove(&handle.0);
                 self.offline.insert(handle.0, why.to_string());
             }
-            ToShard::OpenedAll => self.control.handle(FromShard::OpenedAll { shard }),
+            ToShard::OpenedAll => {
+                self.control.handle(FromShard::OpenedAll { shard, recovered: Default::default() })
+            }
             ToShard::Drop(handle) => {
                 self.logs.remove(&handle.0);
                 self.specs.remove(&handle.0);
