@@ -224,7 +224,12 @@ proptest! {
         holds_exactly(&ListOffsetsRequest { handle, timestamp: at });
         holds_exactly(&ListOffsetsResponse { offset: at, timestamp: time });
         exact!(
-            InitProducerRequest { transactional_id: transactional_id.as_deref(), timeout_ms },
+            InitProducerRequest {
+                transactional_id: transactional_id.as_deref(),
+                timeout_ms,
+                producer_id,
+                epoch,
+            },
             InitProducerRequest
         );
         holds_exactly(&InitProducerResponse { producer_id, epoch });
@@ -554,7 +559,7 @@ fn admission() {
         match header(wire, 0, 0).admit(10) {
             Ok(admitted) => assert_eq!(admitted, api),
             Err(refusal) => {
-                assert!([Api::InitProducer, Api::DeleteRecords].contains(&api));
+                assert!([Api::DeleteRecords].contains(&api));
                 assert_eq!(refusal.code, ErrorCode::UnsupportedVersion);
             }
         }

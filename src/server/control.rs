@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use super::config::Config;
 use super::homes::Homes;
+use super::producer_ids::ProducerIds;
 use super::removal::Removals;
 use super::topic_config;
 use super::topics::TopicFile;
@@ -88,6 +89,7 @@ pub struct Control<I: Io> {
     pub(super) homes: Homes,
     pub(super) defaults: Settings,
     pub(super) topics: TopicFile,
+    pub(super) producer_ids: ProducerIds,
     /// The topic file on disk says less than `topics`, and nobody waits for it.
     pub(super) topics_changed: bool,
     pub(super) removals: Removals,
@@ -119,6 +121,8 @@ impl<I: Io> Control<I> {
         let log = LogConfig {
             flush: config.flush,
             segment_bytes: u64::from(config.segment_bytes),
+            producer_expiration_ms: config.producer_expiration.as_millis() as i64,
+            producer_check_interval_ms: config.producer_check_interval.as_millis() as u64,
             ..LogConfig::default()
         };
         let log = topic_config::fitting(log);
@@ -130,6 +134,7 @@ impl<I: Io> Control<I> {
             homes,
             defaults,
             topics,
+            producer_ids: ProducerIds::default(),
             topics_changed: false,
             removals: Removals::default(),
             unfit: HashMap::new(),
@@ -144,6 +149,8 @@ impl<I: Io> Control<I> {
             started: Instant::now(),
             failed: None,
         };
+        let first = control.homes.first().to_path_buf();
+        control.producer_ids = ProducerIds::load(&mut control.blocking(), &first)?;
         control.settle_topics()?;
         Ok(control)
     }
@@ -190,9 +197,11 @@ impl<I: Io> Control<I> {
         }
     }
 
-    fn opened(&mut self, _shard: ShardId, handle: Handle, result: Result<(), String>) {
-        if let Err(why) = &result {
-            self.offline.insert(handle, why.clone());
+    /// An opened partition tells the greatest producer id that it found.
+    fn opened(&mut self, _shard: ShardId, handle: Handle, result: Result<i64, String>) {
+        match &result {
+            Ok(producer_id) => self.producer_ids.found(*producer_id),
+            Err(why) => drop(self.offline.insert(handle, why.clone())),
         }
         self.created(handle, result.err());
     }

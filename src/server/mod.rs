@@ -10,6 +10,7 @@ mod datadir;
 pub mod homes;
 mod keeping;
 mod opening;
+mod producer_ids;
 mod removal;
 mod requests;
 mod run;

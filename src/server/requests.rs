@@ -53,6 +53,7 @@ impl<I: Io> Control<I> {
             Some(Api::DeleteTopic) => self.delete(asker, bytes),
             Some(Api::DescribeTopic) => self.describe(bytes).map(Some),
             Some(Api::AlterTopic) => self.alter(bytes).map(Some),
+            Some(Api::InitProducer) => self.init_producer(bytes).map(Some),
             Some(Api::Stats) => self.stats(asker, bytes),
             _ => Err(invalid(format!("api {api} is not the control thread's"))),
         };
