@@ -432,7 +432,8 @@ impl OpenReport {
             let (path, fault) = (damaged.path.display(), damaged.fault);
             let (pos, first, next) =
                 (damaged.damage.pos, damaged.damage.first, damaged.damage.next);
-            tracing::error!(%path, pos, %first, %next, %fault, "damage: these offsets are lost");
+            let said = "damage: these offsets are lost; `ringlog verify` says more";
+            tracing::error!(%path, pos, %first, %next, %fault, "{said}");
         }
         if self.scanned_bytes > 0 || self.read_only {
             let (scanned, took_us) = (self.scanned_bytes, self.took.0);
