@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use super::config::Config;
 use super::datadir::{Home, Point, random_id};
-use super::topic_config;
+use super::topic_config::Defaults;
 use super::topics::{self, Topic, TopicFile};
 use crate::errors::ErrorCode;
 use uuid::Uuid;
@@ -21,7 +21,6 @@ use crate::format::name::check_topic;
 use crate::io::Io;
 use crate::io::blocking::Blocking;
 use crate::io::buffers::Pool;
-use crate::log::LogConfig;
 use crate::policy::place::shard_of;
 use crate::shard::catalogue::{self, Catalogue, Marks, PartitionEntry, TopicEntry};
 use crate::shard::histograms::{Counters, Stages};
@@ -56,6 +55,7 @@ pub(super) enum Waiting {
         name: String,
         left: Vec<Handle>,
         failed: Option<String>,
+        notices: Vec<String>,
     },
     Delete {
         asker: Asker,
@@ -85,7 +85,7 @@ pub struct Control<I: Io> {
     pub(super) pool: Pool,
     pub(super) config: Config,
     pub(super) dir: Home,
-    pub(super) defaults: Settings,
+    pub(super) defaults: Defaults,
     pub(super) topics: TopicFile,
     pub(super) catalogue: Arc<Catalogue>,
     pub(super) shards: Vec<ShardBox>,
@@ -109,13 +109,11 @@ impl<I: Io> Control<I> {
         dir: Home,
         shards: Vec<ShardBox>,
     ) -> Result<Control<I>, ControlError> {
-        let log = LogConfig {
-            flush: config.flush,
-            segment_bytes: u64::from(config.segment_bytes),
-            ..LogConfig::default()
-        };
-        let log = topic_config::fitting(log);
-        let defaults = Settings { log, ..Settings::default() };
+        let defaults = Defaults::new(Settings::default(), &config.topic_defaults)
+            .map_err(|why| fault(dir.path(), format!("--topic-default: {why}")))?;
+        for notice in defaults.notices() {
+            tracing::warn!("--topic-default {notice}");
+        }
         let mut control = Control {
             io,
             pool: Pool::new(64 << 20),
@@ -215,14 +213,7 @@ impl<I: Io> Control<I> {
         topic: &Topic,
         clean: bool,
     ) -> (Arc<TopicEntry>, Vec<(ShardId, PartitionSpec)>) {
-        let settings =
-            topic_config::resolve(&self.defaults, &topic.configs).unwrap_or_else(|why| {
-                tracing::error!(
-                    "topic {:?}: {why}; serving it with the settings that hold",
-                    topic.name
-                );
-                topic_config::what_holds(&self.defaults, &topic.configs)
-            });
+        let settings = self.settings_of(topic);
         let mut partitions = Vec::new();
         let mut specs = Vec::new();
         for index in 0..topic.partitions {
@@ -256,6 +247,21 @@ impl<I: Io> Control<I> {
             partitions,
         };
         (Arc::new(entry), specs)
+    }
+
+    /// What holds for a topic; what of it does not is logged.
+    fn settings_of(&self, topic: &Topic) -> Settings {
+        let resolved = self.defaults.resolve(&topic.configs).unwrap_or_else(|why| {
+            tracing::error!(
+                "topic {:?}: {why}; serving it with the settings that hold",
+                topic.name
+            );
+            self.defaults.what_holds(&topic.configs)
+        });
+        for notice in &resolved.notices {
+            tracing::warn!("topic {:?}: {notice}", topic.name);
+        }
+        resolved.settings
     }
 
     pub(super) fn send(&self, shard: ShardId, message: ToShard) {
