@@ -67,6 +67,7 @@ error_codes! {
         "a newer transaction coordinator has written";
     KafkaStorageError = 56, "KAFKA_STORAGE_ERROR", "the partition's storage failed";
     FencedLeaderEpoch = 74, "FENCED_LEADER_EPOCH", "the leader epoch is older than the partition's";
+    UnknownLeaderEpoch = 75, "UNKNOWN_LEADER_EPOCH", "the partition does not know the leader epoch";
     UnsupportedCompressionType = 76, "UNSUPPORTED_COMPRESSION_TYPE",
         "the codec is unknown or not allowed here";
     OffsetNotAvailable = 78, "OFFSET_NOT_AVAILABLE", "the offset is not known yet";

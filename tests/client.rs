@@ -265,7 +265,7 @@ fn a_send_does_not_wait_for_a_peer_that_waits_for_us() {
             peer.next();
         });
         let mut connection = Connection::open(&address, &options(transport)).unwrap();
-        let part = FetchPart { handle: Handle(1), offset: 0, max_bytes: 1 };
+        let part = FetchPart { handle: Handle(1), offset: 0, last_epoch: -1, max_bytes: 1 };
         let fetch = FetchRequest {
             max_bytes: 1,
             min_bytes: 1,

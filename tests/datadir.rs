@@ -30,22 +30,24 @@ fn d9_a_taken_marker_is_gone_whatever_happens() {
 }
 
 #[test]
-fn checkpoints_come_back_and_garbled_ones_are_empty() {
+fn checkpoints_come_back_and_garbled_ones_are_errors() {
     let world = world(1);
     let offsets: Offsets =
         [(("a-b".to_string(), 3), offset(70)), (("c".to_string(), 0), offset(0))].into();
-    for which in [Checkpoint::RecoveryPoint, Checkpoint::LogStart, Checkpoint::Replication] {
+    for which in Checkpoint::ALL {
         with(&world, |data, b| {
             assert_eq!(data.read_checkpoint(b, which).unwrap(), Offsets::new());
             data.replace_checkpoint(b, which, &offsets).unwrap();
         });
     }
     world.power_cut();
-    for which in [Checkpoint::RecoveryPoint, Checkpoint::LogStart, Checkpoint::Replication] {
+    for which in Checkpoint::ALL {
         with(&world, |data, b| assert_eq!(data.read_checkpoint(b, which).unwrap(), offsets));
         let path = DataDir::new(DATA).path().join(which.file_name());
         world.write_file_durably(path, b"0\n2\na 0 1\n".to_vec());
-        with(&world, |data, b| assert_eq!(data.read_checkpoint(b, which).unwrap(), Offsets::new()));
+        let error = with(&world, |data, b| data.read_checkpoint(b, which).unwrap_err());
+        assert!(error.is_of_storage(), "{error}");
+        assert!(error.to_string().contains(which.file_name()), "{error}");
     }
 }
 
@@ -69,7 +71,9 @@ fn a_directory_knows_whose_it_is() {
 #[test]
 fn the_scan_tells_logs_from_what_is_none() {
     let world = world(1);
-    for dir in ["b-1", "a-b-12", "remote-log-index-cache", "__cluster_metadata-0"] {
+    for dir in
+        ["b-1", "a-b-12", "remote-log-index-cache", "__cluster_metadata-0", "__cluster_metadata-7"]
+    {
         world.make_dir_durably(format!("{DATA}/{dir}"));
     }
     world.make_dir_durably(format!("{DATA}/gone-0.0123456789abcdef0123456789abcdef-delete"));
@@ -88,4 +92,11 @@ fn the_scan_tells_logs_from_what_is_none() {
     world.make_dir_durably(format!("{DATA}/b-01"));
     let twice = with(&world, |data, b| data.scan(b).unwrap_err());
     assert!(matches!(twice, DataDirError::Twice { .. }), "{twice}");
+    let told = twice.to_string();
+    assert!(told.contains("/data/b-1 ") && told.contains("/data/b-01"), "both paths: {told}");
+    let world = support::world(2);
+    world.make_dir_durably(format!("{DATA}/lost+found"));
+    let foreign = with(&world, |data, b| data.scan(b).unwrap_err());
+    assert!(foreign.to_string().starts_with("/data/lost+found: "), "{foreign}");
+    assert!(!foreign.is_of_storage(), "no broken disk, but a name that is no partition's");
 }

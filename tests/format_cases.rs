@@ -64,6 +64,7 @@ fn batch_around(codec: Codec, payload: &[u8], records_count: i32) -> Vec<u8> {
     let mut bytes = vec![0; HEADER_LEN];
     bytes.extend_from_slice(payload);
     let header = BatchHeader {
+        magic: batch::MAGIC_V2,
         base_offset: 0,
         batch_length: (bytes.len() - 12) as i32,
         leader_epoch: -1,

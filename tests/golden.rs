@@ -21,6 +21,7 @@ use ringlog::format::index::{
 };
 use ringlog::format::name::{FileKind, FileState, PartitionDir, SegmentFile};
 use ringlog::format::record::{self, Record};
+use ringlog::format::unpack::Unpacked;
 use ringlog::format::validate::{Depth, Limits, Scratch, check_produce};
 use ringlog::format::{snapshot, txn_index};
 
@@ -513,7 +514,8 @@ fn vector_b1_three_records() {
     assert!(line.starts_with("baseOffset: 100 lastOffset: 102 count: 3 "), "{line}");
     assert!(line.ends_with("compresscodec: none crc: 3319703552 isvalid: true"), "{line}");
     let lines: Vec<_> = record::records(&wanted[HEADER_LEN..], &header)
-        .map(|record| dump::record_line(&record.expect("sound"), &header, true))
+        .map(|record| Unpacked { record: record.expect("sound"), own_crc: None })
+        .map(|record| dump::record_line(&record, &header, true))
         .collect();
     assert_eq!(
         lines[1],
@@ -553,7 +555,7 @@ fn vector_b3_markers() {
         assert_eq!(&built, bytes);
         let header = batch::verify_stored(bytes).expect("sound");
         let record = record::records(&bytes[61..], &header).next().expect("one").expect("sound");
-        let line = dump::record_line(&record, &header, true);
+        let line = dump::record_line(&Unpacked { record, own_crc: None }, &header, true);
         assert_eq!(
             line,
             format!(

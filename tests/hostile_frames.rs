@@ -111,7 +111,7 @@ fn prefixes_make_no_room() {
 /// What a server does for each produce and fetch, in bytes, asks for no memory.
 #[test]
 fn the_hot_messages_allocate_nothing() {
-    let parts = [FetchPart { handle: Handle(1), offset: 2, max_bytes: 3 }; 3];
+    let parts = [FetchPart { handle: Handle(1), offset: 2, last_epoch: -1, max_bytes: 3 }; 3];
     let request = FetchRequest {
         max_bytes: 1,
         min_bytes: 1,

@@ -28,7 +28,7 @@ fn hostile_bytes_never_stop_the_server_or_grow_it() {
     for engine in engines {
         let dir = tempfile::tempdir().unwrap();
         let flags = Flags {
-            data_dir: Some(dir.path().to_path_buf()),
+            data_dir: Some(vec![dir.path().to_path_buf()]),
             listen: Some("127.0.0.1:0".parse().unwrap()),
             engine: Some(engine),
             shards: Some(1),

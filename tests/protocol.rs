@@ -289,11 +289,16 @@ proptest! {
     #[test]
     fn fetch_holds(
         (max_bytes, min_bytes, max_wait_ms, committed) in any::<(u32, u32, u32, bool)>(),
-        parts in vec((handle(), any::<i64>(), any::<u32>()), 0..5),
+        parts in vec((handle(), any::<i64>(), any::<i32>(), any::<u32>()), 0..5),
     ) {
         let parts: Vec<_> = parts
             .into_iter()
-            .map(|(handle, offset, max_bytes)| FetchPart { handle, offset, max_bytes })
+            .map(|(handle, offset, last_epoch, max_bytes)| FetchPart {
+                handle,
+                offset,
+                last_epoch,
+                max_bytes,
+            })
             .collect();
         let isolation =
             if committed { Isolation::ReadCommitted } else { Isolation::ReadUncommitted };
@@ -455,7 +460,7 @@ fn samples() -> Vec<Vec<u8>> {
     add(&|out| create.encode(out));
     let alter = AlterRequest { name: "t", changes: vec![("k", None), ("l", Some("v"))] };
     add(&|out| alter.encode(out));
-    let parts = [FetchPart { handle: Handle(1), offset: 2, max_bytes: 3 }; 2];
+    let parts = [FetchPart { handle: Handle(1), offset: 2, last_epoch: 0, max_bytes: 3 }; 2];
     let fetch = FetchRequest {
         max_bytes: 1,
         min_bytes: 1,

@@ -7,6 +7,7 @@ use ringlog::errors::ErrorCode;
 use ringlog::format::batch::{self, Codec};
 use ringlog::format::builder::BatchBuilder;
 use ringlog::protocol::api::{Api, RequestHeader, ResponseHeader, encode_request, encode_response};
+use ringlog::protocol::epochs::*;
 use ringlog::protocol::error::{Detail, ErrorBody, encode_error};
 use ringlog::protocol::fetch::*;
 use ringlog::protocol::frame::{Frame, HEADER, Scan, scan_request, scan_response};
@@ -247,6 +248,9 @@ fn offsets(page: &mut Page) {
     page.request("delete-records", 10, DeleteRecordsRequest { handle: HANDLE, before: 150 });
     let response = DeleteRecordsResponse { start: at(150) };
     page.response("delete-records", Api::DeleteRecords, 10, response);
+
+    page.request("epoch-end", 16, EpochEndRequest { handle: HANDLE, epoch: 2 });
+    page.response("epoch-end", Api::EpochEnd, 16, EpochEndResponse { epoch: 1, end: 200 });
 }
 
 fn stats(page: &mut Page) {
@@ -283,7 +287,7 @@ fn produce(page: &mut Page) {
 
 fn fetch(page: &mut Page) {
     let bytes = page.take("fetch.request");
-    let part = FetchPart { handle: HANDLE, offset: 200, max_bytes: 512 << 10 };
+    let part = FetchPart { handle: HANDLE, offset: 200, last_epoch: 0, max_bytes: 512 << 10 };
     let request = FetchRequest {
         max_bytes: 1 << 20,
         min_bytes: 1,
@@ -305,6 +309,15 @@ fn fetch(page: &mut Page) {
     };
     let parts = vec![PartData { head, bytes: &stored }];
     check_response("fetch", &bytes, Api::Fetch, 13, &FetchResponse { parts });
+
+    let bytes = page.take("fetch.diverged");
+    let (mut body, detail) = (Vec::new(), Detail::Diverged { epoch: 0, end: 200 });
+    ErrorBody { message: "cut at 200.", detail }.encode(&mut body);
+    assert_eq!(ErrorBody::parse(74, &body).unwrap().detail, detail);
+    head.error = ErrorCode::FencedLeaderEpoch.code();
+    head.len = body.len() as u32;
+    let parts = vec![PartData { head, bytes: &body }];
+    check_response("fetch.diverged", &bytes, Api::Fetch, 15, &FetchResponse { parts });
 
     let bytes = page.take("fetch.out-of-range");
     head.error = ErrorCode::OffsetOutOfRange.code();

@@ -8,7 +8,7 @@ use ringlog::format::batch::{Codec, assign, parse_header};
 use ringlog::format::checkpoint::EpochCache;
 use ringlog::io::Errno;
 use ringlog::io::sim::{Effect, On, World};
-use ringlog::log::{Fault, Located, LogConfig, OpenParams, When};
+use ringlog::log::{Diverged, Fault, Located, LogConfig, OpenParams, When};
 use ringlog::types::{AckLevel, Offset};
 use support::{Driver, batch, log_dir, offset, params, world};
 
@@ -147,6 +147,15 @@ fn r11_offsets_given_anew_carry_a_higher_epoch() {
         let bytes = driver.fetch(kept, 10_000).unwrap();
         let epoch = parse_header(&bytes).unwrap().leader_epoch;
         assert!(epoch > old_epoch, "a reader that knows (offset, {old_epoch}) is told");
+        assert_eq!(driver.log.end_offset_for_epoch(old_epoch), Some((old_epoch, kept)));
+        assert_eq!(driver.log.end_offset_for_epoch(epoch), Some((epoch, offset(kept.get() + 5))));
+        assert_eq!(driver.log.end_offset_for_epoch(epoch + 1), None);
+        for read_to in 0..=10 {
+            let told = driver.log.diverged(offset(read_to), old_epoch);
+            let want = Diverged { epoch: old_epoch, end: kept, unknown: false };
+            assert_eq!(told, (read_to > kept.get()).then_some(want), "read up to {read_to}");
+            assert_eq!(driver.log.diverged(offset(read_to), -1), None, "knows nothing");
+        }
         let text = world.read_file(log_dir().join("leader-epoch-checkpoint")).unwrap();
         let epochs = EpochCache::parse(&text).unwrap();
         assert_eq!(epochs.latest().unwrap().start_offset, kept.get());
@@ -343,20 +352,6 @@ fn r12_r13_unsound_indexes_and_epochs_are_made_anew() {
         let text = world.read_file(log_dir().join("leader-epoch-checkpoint")).unwrap();
         assert_eq!(EpochCache::parse(&text).unwrap().entries()[0].start_offset, 0);
     }
-}
-
-#[test]
-fn files_of_older_formats_are_refused_not_cut() {
-    let message = [
-        0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0x10, 0x1f, 0xec, 0xd7, 0x0a, 0, 0, 0, 0, 0, 1, 0x6b, 0,
-        0, 0, 1, 0x76,
-    ];
-    let world = world(1);
-    plant(&world, 0, &[message.to_vec()]);
-    let refused = Driver::open_with(&world, world.engine(), params(config()));
-    let error = refused.err().expect("refused").to_string();
-    assert!(error.contains("format v0"), "{error}");
-    assert_eq!(world.read_file(file(0, "log")).unwrap(), message);
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn engines() -> Vec<EngineFlag> {
 
 fn flags(dir: &Path, engine: EngineFlag, shards: u16) -> Flags {
     Flags {
-        data_dir: Some(dir.to_path_buf()),
+        data_dir: Some(vec![dir.to_path_buf()]),
         listen: Some("127.0.0.1:0".parse().unwrap()),
         engine: Some(engine),
         shards: Some(shards),

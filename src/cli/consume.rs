@@ -12,8 +12,8 @@ use super::Failure;
 use super::connect::Server;
 use super::json::RecordJson;
 use super::output::Output;
-use super::{partitions, when};
-use crate::client::{Backoff, Client, Consumer, ConsumerOptions, OutOfRange, Start};
+use super::{offsets, partitions, when};
+use crate::client::{Backoff, Client, Consumer, ConsumerOptions, OutOfRange, Polled, Start};
 use crate::format::record::Record;
 use crate::protocol::offsets::special;
 
@@ -53,6 +53,12 @@ pub struct Consume {
     /// Wait for more at the log's end.
     #[arg(long)]
     follow: bool,
+    /// Leader epoch of the record before --offset: reading ends with an error if it was cut since.
+    #[arg(long, value_name = "E", requires = "offset", value_parser = offsets::epoch())]
+    epoch: Option<i32>,
+    /// Go on behind records that are damaged on the disk, saying which offsets they had.
+    #[arg(long)]
+    skip_damage: bool,
     /// A JSON object a line and record.
     #[arg(long)]
     json: bool,
@@ -102,9 +108,15 @@ impl Reader<'_> {
             max_bytes: FETCH_BYTES,
             max_wait,
             out_of_range: OutOfRange::Fail,
+            skip_damage: self.args.skip_damage,
             ..ConsumerOptions::default()
         };
-        Ok(Consumer::new(&mut self.client, &self.args.topic, partition, start, options)?)
+        let topic = &self.args.topic;
+        let mut consumer = Consumer::new(&mut self.client, topic, partition, start, options)?;
+        if let Some(epoch) = self.args.epoch {
+            consumer.seek_in_epoch(consumer.position(), epoch);
+        }
+        Ok(consumer)
     }
 
     /// One partition, up to where it ends now.
@@ -115,20 +127,24 @@ impl Reader<'_> {
         let topic = &self.args.topic;
         let (end, _) = self.client.list_offsets(topic, partition, special::LATEST)?;
         let mut consumer = self.consumer(partition, ROUND_WAIT)?;
-        if consumer.position() > end {
+        if consumer.position() > end && self.args.epoch.is_none() {
             return Err(Failure(format!(
                 "{}-{partition}: offset {} is behind the log's end, which is {end}",
                 self.args.topic,
                 consumer.position()
             )));
         }
-        while consumer.position() < end && !self.printer.is_done() {
+        // Whoever knows an epoch is told of a cut, also where there is nothing to read.
+        let mut asks = self.args.epoch.is_some();
+        while (asks || consumer.position() < end) && !self.printer.is_done() {
+            asks = false;
             let printer = &mut self.printer;
-            consumer.poll_through(&mut self.client, |record| {
+            let polled = consumer.poll_through(&mut self.client, |record| {
                 if record.offset < end {
                     printer.record(partition, record);
                 }
             })?;
+            say_skipped(topic, partition, &polled);
         }
         Ok(())
     }
@@ -149,11 +165,20 @@ impl Reader<'_> {
                 let polled = consumer.poll_through(&mut self.client, |record| {
                     printer.record(*partition, record);
                 })?;
+                say_skipped(&self.args.topic, *partition, &polled);
                 if polled.at_end() || share > 1 {
                     self.printer.out.flush();
                 }
             }
         }
+    }
+}
+
+/// On standard error: which offsets are not among the records.
+fn say_skipped(topic: &str, partition: u32, polled: &Polled) {
+    if let Some((first, next)) = polled.skipped {
+        let last = next - 1;
+        eprintln!("{topic}-{partition}: offsets {first} to {last} are damaged: skipped");
     }
 }
 

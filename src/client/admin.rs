@@ -6,6 +6,7 @@
 use super::cluster::Client;
 use super::error::Error;
 use super::metadata::Topic;
+use crate::protocol::epochs::{EpochEndRequest, EpochEndResponse};
 use crate::protocol::offsets::{
     DeleteRecordsRequest, DeleteRecordsResponse, FlushRequest, FlushResponse, ListOffsetsRequest,
     ListOffsetsResponse,
@@ -157,6 +158,22 @@ impl Client {
         })?;
         let found: ListOffsetsResponse = connection.response()?;
         Ok((found.offset, found.timestamp))
+    }
+
+    /// Where the records of a leader epoch end: the greatest known epoch at or below it, and the
+    /// offset behind them. `None` when it is newer than all that the log knows.
+    pub fn end_offset_for_epoch(
+        &mut self,
+        topic: &str,
+        partition: u32,
+        epoch: i32,
+    ) -> Result<Option<(i32, i64)>, Error> {
+        let connection = self.call_owner(topic, partition, true, |owner| EpochEndRequest {
+            handle: owner.handle,
+            epoch,
+        })?;
+        let found: EpochEndResponse = connection.response()?;
+        Ok((found.end >= 0).then_some((found.epoch, found.end)))
     }
 
     /// Makes all that is written durable; the durable end.

@@ -14,6 +14,7 @@ use super::machine::Ticket;
 use crate::errors::ErrorCode;
 use crate::format::record::Record;
 use crate::protocol::Api;
+use crate::protocol::error::Detail;
 use crate::protocol::fetch::{FetchPart, FetchRequest, FetchResponse, Isolation, PartHead, Parts};
 use crate::protocol::offsets::special;
 use crate::types::Handle;
@@ -48,6 +49,8 @@ pub struct ConsumerOptions {
     pub prefetch: bool,
     /// Check each batch's CRC.
     pub check_crc: bool,
+    /// Go on behind batches that are damaged on the disk; each poll says which offsets it lost.
+    pub skip_damage: bool,
     /// What a compressed batch may expand to.
     pub batch_bytes_max: u64,
 }
@@ -62,6 +65,7 @@ impl Default for ConsumerOptions {
             out_of_range: OutOfRange::Fail,
             prefetch: true,
             check_crc: true,
+            skip_damage: false,
             batch_bytes_max: 1 << 30,
         }
     }
@@ -77,6 +81,8 @@ pub struct Polled {
     pub position: i64,
     pub high_watermark: i64,
     pub log_start: i64,
+    /// Offsets that are damaged and were skipped: the first, and the first behind them.
+    pub skipped: Option<(i64, i64)>,
 }
 
 impl Polled {
@@ -94,6 +100,9 @@ pub struct Consumer {
     handle: Handle,
     options: ConsumerOptions,
     position: i64,
+    /// Leader epoch of the batch read last; -1 before the first. The server tells by it when what
+    /// was read has been cut (R11), also after it was restarted.
+    epoch: i32,
     /// The fetch in flight, and the offset it asks for.
     asked: Option<(Ticket, i64)>,
     decoder: Decoder,
@@ -127,6 +136,7 @@ impl Consumer {
             decoder: Decoder::new(options.check_crc, options.batch_bytes_max),
             options,
             position,
+            epoch: -1,
             asked: None,
         })
     }
@@ -136,8 +146,23 @@ impl Consumer {
         self.position
     }
 
+    /// Leader epoch of the batch before the position; -1 when it is not known.
+    pub fn epoch(&self) -> i32 {
+        self.epoch
+    }
+
     /// Goes on at `offset`; a fetch in flight for another place is given up.
     pub fn seek(&mut self, offset: i64) {
+        self.seek_in_epoch(offset, -1);
+    }
+
+    /// Goes on at `offset`, the batch before which is known to be of this leader epoch: when it is
+    /// not any more, the next poll says so.
+    pub fn seek_in_epoch(&mut self, offset: i64, epoch: i32) {
+        if let Some((ticket, _)) = self.asked.take_if(|_| self.epoch != epoch) {
+            self.connection.abandon(ticket);
+        }
+        self.epoch = epoch;
         self.position = offset;
         if let Some((ticket, at)) = self.asked
             && at != offset
@@ -155,7 +180,7 @@ impl Consumer {
     pub fn poll(&mut self, mut visit: impl FnMut(&Record<'_>)) -> Result<Polled, Error> {
         let (ticket, _) = match self.asked {
             Some(asked) => asked,
-            None => self.ask(self.position)?,
+            None => self.ask(self.position, self.epoch)?,
         };
         let patience = self.options.max_wait + self.connection.request_timeout();
         let Some(answer) = self.connection.poll(patience)? else {
@@ -171,7 +196,7 @@ impl Consumer {
         }
         let walked = self.walk_ahead()?;
         if self.options.prefetch && walked.next > self.position {
-            self.ask(walked.next)?;
+            self.ask(walked.next, walked.epoch)?;
         }
         self.hand_out(&head, &mut visit)
     }
@@ -181,8 +206,9 @@ impl Consumer {
         response.parts.first().copied().ok_or_else(|| self.bad("a fetch without its partition"))
     }
 
-    fn ask(&mut self, offset: i64) -> Result<(Ticket, i64), Error> {
-        let part = FetchPart { handle: self.handle, offset, max_bytes: self.options.max_bytes };
+    fn ask(&mut self, offset: i64, last_epoch: i32) -> Result<(Ticket, i64), Error> {
+        let (handle, max_bytes) = (self.handle, self.options.max_bytes);
+        let part = FetchPart { handle, offset, last_epoch, max_bytes };
         let max_wait_ms = u32::try_from(self.options.max_wait.as_millis()).unwrap_or(u32::MAX);
         let request = FetchRequest {
             max_bytes: self.options.max_bytes,
@@ -215,36 +241,69 @@ impl Consumer {
     ) -> Result<Polled, Error> {
         let response: FetchResponse<'_> = self.connection.response()?;
         let bytes = response.parts.first().map_or(&[][..], |part| part.bytes);
-        let mut done = self.decoder.hand_out(bytes, self.position, visit);
+        let done = self.decoder.hand_out(bytes, self.position, visit);
         self.position = done.position;
-        match done.fault.take() {
-            None => Ok(Polled {
-                records: done.records,
-                bytes: done.bytes,
-                position: self.position,
-                high_watermark: head.high_watermark,
-                log_start: head.start,
-            }),
-            Some(what) => {
-                self.seek(self.position); // a prefetch asks behind the fault
-                Err(self.bad(&what))
+        self.epoch = done.epoch.unwrap_or(self.epoch);
+        let polled = Polled { records: done.records, bytes: done.bytes, ..self.nothing(head) };
+        let Some(fault) = done.fault else { return Ok(polled) };
+        match fault.next.filter(|next| self.options.skip_damage && *next <= head.high_watermark) {
+            Some(next) => {
+                Ok(Polled { records: done.records, bytes: done.bytes, ..self.skip(next, head) })
+            }
+            None => {
+                self.seek_in_epoch(self.position, self.epoch); // a prefetch asks behind the fault
+                Err(self.bad(&fault.what))
             }
         }
     }
 
+    fn nothing(&self, head: &PartHead) -> Polled {
+        Polled {
+            records: 0,
+            bytes: 0,
+            position: self.position,
+            high_watermark: head.high_watermark,
+            log_start: head.start,
+            skipped: None,
+        }
+    }
+
+    /// Goes on behind damage. Another epoch may have begun in it: none is claimed.
+    fn skip(&mut self, next: i64, head: &PartHead) -> Polled {
+        let from = self.position;
+        self.seek(next);
+        Polled { skipped: Some((from, next)), ..self.nothing(head) }
+    }
+
     fn part_error(&mut self, head: &PartHead) -> Result<Polled, Error> {
         let error = ServerError::read(Api::Fetch, head.error, self.part()?.bytes)?;
-        if error.code() != Some(ErrorCode::OffsetOutOfRange) {
-            return Err(Error::Server(error));
+        match (error.code(), error.detail) {
+            (Some(ErrorCode::OffsetOutOfRange), _) => self.out_of_range(head),
+            (Some(ErrorCode::CorruptMessage), Detail::Damage { next, .. })
+                if self.options.skip_damage && next > self.position =>
+            {
+                Ok(self.skip(next, head))
+            }
+            (_, Detail::Diverged { epoch, end }) => Err(Error::Cut {
+                topic: self.topic.clone(),
+                partition: self.partition,
+                offset: self.position,
+                last_epoch: self.epoch,
+                end,
+                epoch,
+            }),
+            _ => Err(Error::Server(error)),
         }
+    }
+
+    fn out_of_range(&mut self, head: &PartHead) -> Result<Polled, Error> {
         let (offset, start, end) = (self.position, head.start, head.high_watermark);
         match self.options.out_of_range {
             OutOfRange::Fail => return Err(Error::OutOfRange { offset, start, end }),
-            OutOfRange::Earliest => self.position = start,
-            OutOfRange::Latest => self.position = end,
+            OutOfRange::Earliest => self.seek(start),
+            OutOfRange::Latest => self.seek(end),
         }
-        let position = self.position;
-        Ok(Polled { records: 0, bytes: 0, position, high_watermark: end, log_start: start })
+        Ok(self.nothing(head))
     }
 
     /// [`Self::poll`], and when the connection is lost, the server stops or the partition has

@@ -37,6 +37,13 @@ pub enum Error {
     TopicReplaced { topic: String },
     #[error("{topic}-{partition} at offset {offset}: {what}")]
     Records { topic: String, partition: u32, offset: i64, what: String },
+    /// The reader's history is no longer the log's (R11): `seek_in_epoch(end, epoch)` goes on.
+    #[error(
+        "{topic}-{partition} was cut: what was read at offsets {end} to {} in leader epoch \
+         {last_epoch} is lost, and others have or will have those offsets; go on at offset {end}",
+        offset - 1
+    )]
+    Cut { topic: String, partition: u32, offset: i64, last_epoch: i32, end: i64, epoch: i32 },
     #[error("offset {offset} is outside the log, which holds {start} up to {end}")]
     OutOfRange { offset: i64, start: i64, end: i64 },
     #[error("io_uring cannot be used here ({0}); use the blocking transport")]

@@ -2,9 +2,11 @@
 //! server writes in place.
 //!
 //! Owns bytes 0..61 and where one batch ends and the next begins. Never looks inside the records:
-//! `record` walks them, `validate` decides what a client may send, `builder` makes batches.
+//! `record` walks them, `validate` decides what a client may send, `builder` makes batches;
+//! `stored` reads messages of the older formats too, into the same header.
 
 use super::checksum::crc32c;
+use super::stored;
 
 /// Where each field lies, from the start of the batch.
 pub const BASE_OFFSET: usize = 0; // i64: ours to set
@@ -36,6 +38,8 @@ const _: () = assert!(MAGIC == 16 && CRC == 17 && ATTRIBUTES == 21 && BASE_TIMES
 const _: () = assert!(PRODUCER_ID == 43 && BASE_SEQUENCE == 53 && RECORDS == 61);
 const _: () = assert!(BATCH_LENGTH_MIN == 49);
 
+pub const MAGIC_V0: i8 = 0;
+pub const MAGIC_V1: i8 = 1;
 pub const MAGIC_V2: i8 = 2;
 pub const NO_TIMESTAMP: i64 = -1;
 pub const NO_PRODUCER_ID: i64 = -1;
@@ -48,7 +52,7 @@ const APPEND_TIME_BIT: i16 = 0b0000_1000;
 const TRANSACTIONAL_BIT: i16 = 0b0001_0000;
 const CONTROL_BIT: i16 = 0b0010_0000;
 const HORIZON_BIT: i16 = 0b0100_0000;
-const KNOWN_BITS: i16 =
+pub(super) const KNOWN_BITS: i16 =
     CODEC_MASK | APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT | HORIZON_BIT;
 
 /// How the records of a batch are compressed.
@@ -98,6 +102,8 @@ impl Codec {
 /// Whose clock stamped the records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TimestampType {
+    /// Messages of magic 0 have no time.
+    NoTimestamp,
     CreateTime,
     LogAppendTime,
 }
@@ -105,6 +111,7 @@ pub enum TimestampType {
 impl TimestampType {
     pub const fn name(self) -> &'static str {
         match self {
+            TimestampType::NoTimestamp => "NoTimestampType",
             TimestampType::CreateTime => "CreateTime",
             TimestampType::LogAppendTime => "LogAppendTime",
         }
@@ -153,7 +160,9 @@ impl Attributes {
     #[must_use]
     pub const fn with_timestamp_type(self, timestamp_type: TimestampType) -> Attributes {
         match timestamp_type {
-            TimestampType::CreateTime => Attributes(self.0 & !APPEND_TIME_BIT),
+            TimestampType::NoTimestamp | TimestampType::CreateTime => {
+                Attributes(self.0 & !APPEND_TIME_BIT)
+            }
             TimestampType::LogAppendTime => Attributes(self.0 | APPEND_TIME_BIT),
         }
     }
@@ -176,7 +185,7 @@ pub enum BatchError {
     NeedMore { have: usize, need: usize },
     #[error("batch length {batch_length}: no batch is that short")]
     Length { batch_length: i32 },
-    #[error("message format v{magic}, older than record batches: not read here")]
+    #[error("message format v{magic}, older than record batches: read from logs, never taken in")]
     Legacy { magic: i8 },
     #[error("magic {magic} is no known message format")]
     Magic { magic: i8 },
@@ -186,9 +195,12 @@ pub enum BatchError {
     Count { records_count: i32, last_offset_delta: i32 },
 }
 
-/// A header, parsed: every field of it, and `batch_length` known to be at least 49.
+/// A header, parsed: every field of it, and `batch_length` known to be at least 49. Of a message of
+/// magic 0 or 1, which `stored` alone makes: what it has (its offset is that of its last record,
+/// in both `base_offset` and `last_offset`), and -1 for what it has not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BatchHeader {
+    pub magic: i8,
     pub base_offset: i64,
     pub batch_length: i32,
     pub leader_epoch: i32,
@@ -204,7 +216,12 @@ pub struct BatchHeader {
 }
 
 impl BatchHeader {
-    /// Bytes on disk, header and prefix included: at least 61.
+    /// Older than record batches: a message of magic 0 or 1, perhaps a compressed set of them.
+    pub const fn is_legacy(&self) -> bool {
+        self.magic < MAGIC_V2
+    }
+
+    /// Bytes on disk, header and prefix included: at least 61, or 26 of a message.
     pub const fn total_len(&self) -> usize {
         LENGTH_PREFIX + self.batch_length as usize
     }
@@ -224,7 +241,10 @@ impl BatchHeader {
     }
 
     pub const fn timestamp_type(&self) -> TimestampType {
-        self.attributes.timestamp_type()
+        match self.magic {
+            MAGIC_V0 => TimestampType::NoTimestamp,
+            _ => self.attributes.timestamp_type(),
+        }
     }
 
     pub const fn is_transactional(&self) -> bool {
@@ -307,7 +327,7 @@ fn head_of(batch: &mut [u8]) -> Result<&mut Head, BatchError> {
 }
 
 /// What the first 17 bytes of any message format say: (size field, magic).
-fn parse_prefix(bytes: &[u8]) -> Result<(i32, i8), BatchError> {
+pub(super) fn parse_prefix(bytes: &[u8]) -> Result<(i32, i8), BatchError> {
     let need_more = BatchError::NeedMore { have: bytes.len(), need: HEADER_LEN };
     let prefix: &[u8; MAGIC + 1] = bytes.first_chunk().ok_or(need_more)?;
     let [_, _, _, _, _, _, _, _, a, b, c, d, _, _, _, _, magic] = *prefix;
@@ -339,6 +359,7 @@ fn check_prefix(batch_length: i32, magic: i8) -> Result<(), BatchError> {
 
 fn decode(head: &Head) -> BatchHeader {
     BatchHeader {
+        magic: MAGIC_V2,
         base_offset: i64::from_be_bytes(field::<BASE_OFFSET, 8>(head)),
         batch_length: i32::from_be_bytes(field::<BATCH_LENGTH, 4>(head)),
         leader_epoch: i32::from_be_bytes(field::<LEADER_EPOCH, 4>(head)),
@@ -354,8 +375,12 @@ fn decode(head: &Head) -> BatchHeader {
     }
 }
 
-/// Writes all 61 bytes, magic 2; `header.crc` goes in as it stands, `reseal` makes it true.
+/// Writes all 61 bytes, magic 2; `header.crc` goes in as it stands, `reseal` makes it true. Older
+/// formats are never written.
 pub fn write_header(batch: &mut [u8], header: &BatchHeader) -> Result<(), BatchError> {
+    if header.is_legacy() {
+        return Err(BatchError::Legacy { magic: header.magic });
+    }
     let head = head_of(batch)?;
     put::<BASE_OFFSET, 8>(head, header.base_offset.to_be_bytes());
     put::<BATCH_LENGTH, 4>(head, header.batch_length.to_be_bytes());
@@ -374,7 +399,7 @@ pub fn write_header(batch: &mut [u8], header: &BatchHeader) -> Result<(), BatchE
 }
 
 /// The one batch at the start of `bytes`, cut to its length.
-fn whole<'a>(bytes: &'a [u8], header: &BatchHeader) -> Result<&'a [u8], BatchError> {
+pub(super) fn whole<'a>(bytes: &'a [u8], header: &BatchHeader) -> Result<&'a [u8], BatchError> {
     let need = header.total_len();
     bytes.get(..need).ok_or(BatchError::NeedMore { have: bytes.len(), need })
 }
@@ -404,6 +429,9 @@ pub fn verify_stored(bytes: &[u8]) -> Result<BatchHeader, BatchError> {
 
 /// Whether the numbers of records and offsets can be true of a batch of this size.
 pub fn counts_possible(header: &BatchHeader) -> bool {
+    if header.is_legacy() {
+        return (0..i64::MAX).contains(&header.base_offset);
+    }
     let count = i64::from(header.records_count);
     let offsets = i64::from(header.last_offset_delta) + 1;
     let room = header.total_len() - HEADER_LEN;
@@ -461,10 +489,10 @@ pub struct Found<'a> {
 
 impl<'a> Found<'a> {
     pub fn crc_ok(&self) -> bool {
-        self.bytes.get(ATTRIBUTES..).is_some_and(|body| crc32c(body) == self.header.crc)
+        stored::checksum_of(self.bytes, &self.header) == self.header.crc
     }
 
-    /// The records, or the compressed stream of them.
+    /// The records, or the compressed stream of them. Only of magic 2.
     pub fn payload(&self) -> &'a [u8] {
         self.bytes.get(RECORDS..).unwrap_or_default()
     }
@@ -477,7 +505,7 @@ pub enum Stop {
     End { pos: usize },
     /// A batch begins at `pos` and goes on for `need` bytes (61 if even that is not known yet).
     Incomplete { pos: usize, have: usize, need: usize },
-    /// What begins at `pos` is no v2 batch.
+    /// What begins at `pos` is no batch of a format that is read here.
     Bad { pos: usize, error: BatchError },
 }
 
@@ -496,11 +524,20 @@ pub struct Scan<'a> {
     bytes: &'a [u8],
     pos: usize,
     stop: Option<Stop>,
+    parse: fn(&[u8]) -> Result<BatchHeader, BatchError>,
 }
 
-/// Begins a scan at the first byte of `bytes`, which must be the first byte of a batch.
+/// Begins a scan at the first byte of `bytes`, which must be the first byte of a batch. Anything
+/// but magic 2 ends it; `stored::scan` goes on over older messages.
 pub fn scan(bytes: &[u8]) -> Scan<'_> {
-    Scan { bytes, pos: 0, stop: None }
+    scan_with(bytes, parse_header)
+}
+
+pub(super) fn scan_with(
+    bytes: &[u8],
+    parse: fn(&[u8]) -> Result<BatchHeader, BatchError>,
+) -> Scan<'_> {
+    Scan { bytes, pos: 0, stop: None, parse }
 }
 
 impl Scan<'_> {
@@ -528,7 +565,7 @@ impl<'a> Iterator for Scan<'a> {
             self.stop = Some(Stop::End { pos });
             return None;
         }
-        let found = parse_header(rest).and_then(|header| Ok((header, whole(rest, &header)?)));
+        let found = (self.parse)(rest).and_then(|header| Ok((header, whole(rest, &header)?)));
         match found {
             Ok((header, bytes)) => {
                 self.pos += bytes.len();

@@ -36,6 +36,7 @@ impl Default for BatchBuilder {
 }
 
 const EMPTY: BatchHeader = BatchHeader {
+    magic: batch::MAGIC_V2,
     base_offset: 0,
     batch_length: batch::BATCH_LENGTH_MIN,
     leader_epoch: NO_LEADER_EPOCH,

@@ -8,11 +8,11 @@
 use std::io::{self, Read, Write};
 
 use flate2::Compression;
-use flate2::bufread::MultiGzDecoder;
 use flate2::write::GzEncoder;
 use zstd::zstd_safe::DCtx;
 
-use super::batch::Codec;
+use super::batch::{Codec, MAGIC_V0, MAGIC_V2};
+use super::gzip::GzipReader;
 use super::lz4::{self, Lz4Reader};
 use super::snappy::{self, SnappyReader};
 
@@ -73,14 +73,27 @@ pub struct Decoder<'a> {
 
 enum Stream<'a> {
     Plain(&'a [u8]),
-    Gzip(Box<MultiGzDecoder<&'a [u8]>>),
+    Gzip(GzipReader<'a>),
     Snappy(SnappyReader<'a>),
     Lz4(Lz4Reader<'a>),
     Zstd(Box<zstd::stream::read::Decoder<'a, &'a [u8]>>),
 }
 
 impl<'a> Decoder<'a> {
+    /// For the payload of a record batch.
     pub fn new(
+        codec: Codec,
+        payload: &'a [u8],
+        bytes_max: u64,
+        workspace: &'a mut Workspace,
+    ) -> Result<Decoder<'a>, CodecError> {
+        Decoder::of_magic(MAGIC_V2, codec, payload, bytes_max, workspace)
+    }
+
+    /// For the payload of a batch or message of `magic`: the oldest ones have LZ4 frames with a
+    /// wrong header checksum (KAFKA-3160), and zstd came with record batches.
+    pub fn of_magic(
+        magic: i8,
         codec: Codec,
         payload: &'a [u8],
         bytes_max: u64,
@@ -92,9 +105,10 @@ impl<'a> Decoder<'a> {
         let block = &mut workspace.block;
         let stream = match codec {
             Codec::None => Stream::Plain(payload),
-            Codec::Gzip => Stream::Gzip(Box::new(MultiGzDecoder::new(payload))),
+            Codec::Gzip => Stream::Gzip(GzipReader::new(payload)),
             Codec::Snappy => Stream::Snappy(SnappyReader::new(payload, block, bytes_max)?),
-            Codec::Lz4 => Stream::Lz4(Lz4Reader::new(payload, block)?),
+            Codec::Lz4 => Stream::Lz4(Lz4Reader::new(payload, magic != MAGIC_V0, block)?),
+            Codec::Zstd if magic < MAGIC_V2 => return Err(CodecError::Unknown { id: codec.id() }),
             Codec::Zstd => Stream::Zstd(Box::new(open_zstd(payload, &mut workspace.zstd)?)),
         };
         Ok(Decoder { codec, stream, bytes_max, produced: 0 })
@@ -105,7 +119,7 @@ impl<'a> Decoder<'a> {
         let broken = |_| CodecError::Broken { codec: self.codec };
         let len = match &mut self.stream {
             Stream::Plain(rest) => rest.read(out).map_err(broken)?,
-            Stream::Gzip(gzip) => gzip.read(out).map_err(broken)?,
+            Stream::Gzip(gzip) => gzip.read_some(out)?,
             Stream::Snappy(snappy) => snappy.read_some(out)?,
             Stream::Lz4(lz4) => lz4.read_some(out)?,
             Stream::Zstd(zstd) => zstd.read(out).map_err(broken)?,

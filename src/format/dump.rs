@@ -8,11 +8,12 @@ use std::borrow::Cow;
 use std::fmt::Write;
 
 use super::batch::{self, BatchError, BatchHeader, Found, HEADER_LEN};
-use super::codec::{self, Workspace};
 use super::index::{self, OffsetEntry, TimeEntry};
-use super::record::{self, Record};
+use super::record::Record;
 use super::snapshot::ProducerEntry;
+use super::stored::{self, STORED_LEN_MIN};
 use super::txn_index::AbortedTxn;
+use super::unpack::{Unpacked, Unpacker};
 
 /// What a dump of a `.log` shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,10 +65,11 @@ pub struct LogDump {
     lost: Option<(u64, BatchError)>,
     /// The next offset that a trusted batch may have.
     offset_min: i64,
+    /// Formats only get newer: what looks like an older message behind a newer one is chance.
+    magic_min: i8,
     last_record_offset: Option<i64>,
     summary: Summary,
-    workspace: Workspace,
-    plain: Vec<u8>,
+    unpacker: Unpacker,
 }
 
 impl LogDump {
@@ -77,10 +79,10 @@ impl LogDump {
             pos: 0,
             lost: None,
             offset_min: 0,
+            magic_min: batch::MAGIC_V0,
             last_record_offset: None,
             summary: Summary::default(),
-            workspace: Workspace::new(),
-            plain: Vec::new(),
+            unpacker: Unpacker::new(options.decompressed_bytes_max),
         }
     }
 
@@ -120,7 +122,7 @@ impl LogDump {
 
     /// Batches up to the first thing that is none. `want` 0: go on (in the other manner).
     fn batches(&mut self, rest: &[u8], at_end: bool, out: &mut dyn FnMut(&str)) -> Fed {
-        let mut scan = batch::scan(rest);
+        let mut scan = stored::scan(rest);
         for found in scan.by_ref() {
             self.batch(&found, out);
         }
@@ -132,7 +134,7 @@ impl LogDump {
             }
             // A size beyond the end of the file may be damage, with sound batches behind it.
             Some(batch::Stop::Incomplete { have, need, .. })
-                if have >= HEADER_LEN && (at_end || need > self.options.batch_bytes_max) =>
+                if have >= STORED_LEN_MIN && (at_end || need > self.options.batch_bytes_max) =>
             {
                 let error = BatchError::NeedMore { have, need };
                 self.lost = Some((self.pos + consumed as u64, error));
@@ -150,14 +152,16 @@ impl LogDump {
         let begins = self.lost.is_some_and(|(pos, _)| pos == self.pos);
         for at in usize::from(begins)..rest.len() {
             let tail = rest.get(at..).unwrap_or_default();
-            if tail.len() < HEADER_LEN {
+            // The shortest messages are shorter than a header, and may end the file.
+            if tail.len() < if at_end { STORED_LEN_MIN } else { HEADER_LEN } {
                 return Fed { consumed: at, want: HEADER_LEN };
             }
-            let Ok(header) = batch::parse_header(tail) else { continue };
-            if !self.plausible(&header) {
+            let Ok(header) = stored::parse_header(tail) else { continue };
+            let back = header.base_offset < self.offset_min || header.magic < self.magic_min;
+            if back || !stored::plausible(tail, &header) {
                 continue;
             }
-            match batch::verify(tail) {
+            match stored::verify(tail) {
                 Ok(_) => {
                     self.resume(at, out);
                     return Fed { consumed: at, want: 0 };
@@ -171,13 +175,6 @@ impl LogDump {
             }
         }
         Fed { consumed: rest.len(), want: HEADER_LEN }
-    }
-
-    fn plausible(&self, header: &BatchHeader) -> bool {
-        batch::counts_possible(header)
-            && header.base_offset >= self.offset_min
-            && header.codec().is_some()
-            && header.attributes.0 & !0x7f == 0
     }
 
     /// The bad stretch ends `at` bytes on.
@@ -207,7 +204,10 @@ impl LogDump {
         let crc_ok = found.crc_ok();
         self.summary.batches += 1;
         self.summary.corrupt_batches += u64::from(!crc_ok);
-        self.offset_min = if crc_ok { header.next_offset() } else { self.offset_min };
+        if crc_ok {
+            self.offset_min = header.next_offset();
+            self.magic_min = header.magic;
+        }
         out(&batch_line(header, pos, crc_ok));
         if self.options.records {
             self.records(found, out);
@@ -215,35 +215,32 @@ impl LogDump {
     }
 
     fn records(&mut self, found: &Found<'_>, out: &mut dyn FnMut(&str)) {
-        let header = &found.header;
-        let (id, bytes_max) = (header.attributes.codec_id(), self.options.decompressed_bytes_max);
-        let mut plain = std::mem::take(&mut self.plain);
-        plain.clear();
-        let opened = header.codec().ok_or(codec::CodecError::Unknown { id }).and_then(|codec| {
-            codec::decompress(codec, found.payload(), bytes_max, &mut self.workspace, &mut plain)
-        });
-        for record in record::records(&plain, header) {
-            match record {
-                Ok(record) => self.record(&record, header, out),
-                Err(error) if opened.is_ok() => out(&format!("| {error}")),
-                Err(_) => {}
+        let mut records = match self.unpacker.open(found) {
+            Ok(records) => records,
+            Err(error) => return out(&format!("| {error}")),
+        };
+        while let Some(unpacked) = records.next() {
+            match unpacked {
+                Ok(unpacked) => {
+                    let offset = unpacked.record.offset;
+                    self.summary.record(offset, &mut self.last_record_offset);
+                    out(&record_line(&unpacked, &found.header, self.options.data));
+                }
+                Err(error) => out(&format!("| {error}")),
             }
         }
-        if let Err(error) = opened {
-            out(&format!("| {error}"));
-        }
-        self.plain = plain;
     }
+}
 
-    fn record(&mut self, record: &Record<'_>, header: &BatchHeader, out: &mut dyn FnMut(&str)) {
-        self.summary.records += 1;
-        if let Some(last) = self.last_record_offset
-            && record.offset != last.saturating_add(1)
+impl Summary {
+    fn record(&mut self, offset: i64, last: &mut Option<i64>) {
+        self.records += 1;
+        if let Some(last) = *last
+            && offset != last.saturating_add(1)
         {
-            self.summary.gaps.push((last, record.offset));
+            self.gaps.push((last, offset));
         }
-        self.last_record_offset = Some(record.offset);
-        out(&record_line(record, header, self.options.data));
+        *last = Some(offset);
     }
 }
 
@@ -293,6 +290,18 @@ fn optional_long(value: Option<i64>) -> String {
 
 pub fn batch_line(header: &BatchHeader, pos: u64, crc_ok: bool) -> String {
     let codec = header.codec().map_or("unknown", |codec| codec.name());
+    if header.is_legacy() {
+        return format!(
+            "offset: {} position: {pos} {}: {} size: {} magic: {} compresscodec: {codec} crc: {} \
+             isvalid: {crc_ok}",
+            header.last_offset(),
+            header.timestamp_type().name(),
+            header.max_timestamp,
+            header.total_len(),
+            header.magic,
+            header.crc,
+        );
+    }
     format!(
         "baseOffset: {} lastOffset: {} count: {} baseSequence: {} lastSequence: {} producerId: {} \
          producerEpoch: {} partitionLeaderEpoch: {} isTransactional: {} isControl: {} \
@@ -317,19 +326,24 @@ pub fn batch_line(header: &BatchHeader, pos: u64, crc_ok: bool) -> String {
     )
 }
 
-pub fn record_line(record: &Record<'_>, header: &BatchHeader, data: bool) -> String {
+pub fn record_line(unpacked: &Unpacked<'_>, header: &BatchHeader, data: bool) -> String {
+    let record = &unpacked.record;
     let size = |bytes: Option<&[u8]>| bytes.map_or(-1, |bytes| bytes.len() as i64);
-    let keys: Vec<Cow<'_, str>> = record.headers.map(|header| lossy(header.key)).collect();
     let mut line = format!(
-        "| offset: {} {}: {} keySize: {} valueSize: {} sequence: {} headerKeys: [{}]",
+        "| offset: {} {}: {} keySize: {} valueSize: {}",
         record.offset,
         header.timestamp_type().name(),
         record.timestamp,
         size(record.key),
         size(record.value),
-        record.sequence,
-        keys.join(","),
     );
+    let _ = match unpacked.own_crc {
+        Some((crc, holds)) => write!(line, " isValid: {holds} crc: {crc}"),
+        None => {
+            let keys: Vec<Cow<'_, str>> = record.headers.map(|header| lossy(header.key)).collect();
+            write!(line, " sequence: {} headerKeys: [{}]", record.sequence, keys.join(","))
+        }
+    }; // a String takes all
     if header.is_control() {
         control(record, &mut line);
     } else if data {

@@ -1,5 +1,5 @@
 //! LZ4 frames as Kafka reads and writes them: independent blocks only, the header checksum must be
-//! right.
+//! right (but in the oldest messages, where brokers and clients agreed on a wrong one).
 //!
 //! Owns that subset of the frame format; `lz4_flex` does the blocks themselves. Not its frame
 //! reader: that one takes linked blocks, and takes a frame cut at a block's end for a whole one.
@@ -55,7 +55,12 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], CodecError> {
 }
 
 impl<'a> Lz4Reader<'a> {
-    pub(super) fn new(payload: &'a [u8], block: &'a mut Vec<u8>) -> Result<Self, CodecError> {
+    /// `check_header`: the header's checksum must be right. In messages of magic 0 it never is.
+    pub(super) fn new(
+        payload: &'a [u8],
+        check_header: bool,
+        block: &'a mut Vec<u8>,
+    ) -> Result<Self, CodecError> {
         let mut rest = payload;
         if take::<4>(&mut rest)? != MAGIC {
             return Err(BROKEN);
@@ -76,7 +81,8 @@ impl<'a> Lz4Reader<'a> {
             described += 8;
         }
         let hash = XxHash32::oneshot(0, descriptor.get(..described).ok_or(BROKEN)?);
-        if take::<1>(&mut rest)? != [(hash >> 8) as u8] {
+        let [checksum] = take::<1>(&mut rest)?;
+        if check_header && checksum != (hash >> 8) as u8 {
             return Err(BROKEN);
         }
         Ok(Lz4Reader {

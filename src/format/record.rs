@@ -228,6 +228,11 @@ pub struct Headers<'a> {
     left: i32,
 }
 
+impl Headers<'_> {
+    /// Messages older than record batches have no headers.
+    pub(super) const NONE: Headers<'static> = Headers { rest: &[], left: 0 };
+}
+
 /// One header: its key is UTF-8 by convention only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header<'a> {
@@ -334,7 +339,10 @@ impl<'a> Records<'a> {
     }
 }
 
-fn decode_record<'a>(body: &'a [u8], header: &BatchHeader) -> Result<Record<'a>, RecordFault> {
+pub(super) fn decode_record<'a>(
+    body: &'a [u8],
+    header: &BatchHeader,
+) -> Result<Record<'a>, RecordFault> {
     let mut reader = Reader { rest: body };
     reader.take(1)?; // attributes: no bit of them is used
     let timestamp_delta = reader.varlong()?;
@@ -348,8 +356,8 @@ fn decode_record<'a>(body: &'a [u8], header: &BatchHeader) -> Result<Record<'a>,
         return Err(RecordFault::LengthMismatch { declared, actual });
     }
     let timestamp = match header.timestamp_type() {
-        TimestampType::CreateTime => header.base_timestamp.wrapping_add(timestamp_delta),
         TimestampType::LogAppendTime => header.max_timestamp,
+        _ => header.base_timestamp.wrapping_add(timestamp_delta),
     };
     Ok(Record {
         offset: header.base_offset.saturating_add(i64::from(offset_delta)),

@@ -209,7 +209,7 @@ fn check_header(header: &BatchHeader) -> Result<(), Refused> {
     // Kafka lets the bit pass on a create-time topic, by an else-branch; R36 refuses it on both.
     match header.timestamp_type() {
         TimestampType::LogAppendTime => Err(Refused::AppendTimeBit),
-        TimestampType::CreateTime => Ok(()),
+        TimestampType::CreateTime | TimestampType::NoTimestamp => Ok(()),
     }
 }
 
@@ -248,8 +248,8 @@ fn settle(
     let rewritten =
         header.timestamp_type() != timestamp_type || header.max_timestamp != max_timestamp;
     let offset_delta_of_max = match timestamp_type {
-        TimestampType::CreateTime => walked.offset_delta_of_max,
         TimestampType::LogAppendTime => header.last_offset_delta,
+        _ => walked.offset_delta_of_max,
     };
     if !rewritten {
         return Ok(Checked { header, offset_delta_of_max, rewritten });

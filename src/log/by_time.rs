@@ -4,16 +4,16 @@
 //! does: answering past the high watermark; decompressing past a bound. Left: `segments`,
 //! `format`. Right: `shard`.
 
-use super::locate::{SCAN_BYTES, Scanned, scan_headers};
+use super::locate::{SCAN_BYTES, Scanned, scan_headers, short_of};
 use super::partition::Partition;
 use super::step::{Access, Reader, Step};
-use crate::format::batch::{self, BatchHeader, HEADER_LEN, RECORDS};
-use crate::format::codec::{Workspace, decompress};
-use crate::format::record::records;
+use crate::format::batch::BatchHeader;
+use crate::format::stored;
+use crate::format::unpack::{UnpackError, Unpacker};
 use crate::io::{Errno, FileId};
 use crate::types::{Offset, WallMs};
 
-/// The records of one batch may take this much memory while one of them is looked for (R88).
+/// What a batch may expand to while a record of it is looked for (R88); a window of it is held.
 const DECODED_BYTES_MAX: u64 = 64 << 20;
 
 /// What is looked for.
@@ -42,7 +42,7 @@ pub struct TimeLookup {
     state: State,
     reader: Reader,
     batch: Vec<u8>,
-    workspace: Workspace,
+    unpacker: Unpacker,
 }
 
 impl TimeLookup {
@@ -53,7 +53,7 @@ impl TimeLookup {
             state: State::Start,
             reader: Reader::default(),
             batch: Vec::new(),
-            workspace: Workspace::new(),
+            unpacker: Unpacker::new(DECODED_BYTES_MAX),
         }
     }
 
@@ -178,15 +178,15 @@ impl TimeLookup {
         if bytes.is_empty() {
             return Some(failed());
         }
-        if bytes.len() < HEADER_LEN {
+        if bytes.len() < short_of(end - pos) {
             return None; // a short read: once more
         }
         let stop = segment.damage.iter().map(|d| d.pos).find(|p| *p > pos).unwrap_or(end).min(end);
         let wanted = |h: &BatchHeader| h.max_timestamp >= target && h.last_offset() >= start;
         self.state = match scan_headers(bytes, pos, stop, wanted) {
             Scanned::Found(pos, header) => State::Batch(number, file, pos, header.total_len()),
-            Scanned::More(at) => State::Scan(number, file, at),
-            Scanned::Bad(_) => return Some(failed()),
+            Scanned::More(at) if at > pos => State::Scan(number, file, at),
+            Scanned::More(_) | Scanned::Bad(_) => return Some(failed()),
         };
         None
     }
@@ -194,21 +194,31 @@ impl TimeLookup {
     /// The record in the collected batch: `None` to look further, `Some(None)` when it lies past
     /// what readers may see.
     fn search(&mut self, partition: &Partition) -> Option<Option<(Offset, WallMs)>> {
-        let header = batch::parse_header(&self.batch).ok()?;
-        let payload = self.batch.get(RECORDS..)?;
-        let mut plain = Vec::new();
-        let codec = header.codec()?;
-        let read = decompress(codec, payload, DECODED_BYTES_MAX, &mut self.workspace, &mut plain);
-        if let Err(error) = read {
-            let (dir, offset) = (partition.dir().display(), header.base_offset);
-            tracing::warn!(%dir, offset, %error, "unreadable batch: time lookup goes on behind it");
-            return None;
-        }
         let start = partition.log_start().get();
-        let found = records(&plain, &header)
-            .map_while(Result::ok)
-            .find(|record| record.timestamp >= self.target && record.offset >= start)?;
-        let offset = Offset::new(found.offset)?;
-        Some((offset < partition.high_watermark()).then_some((offset, found.timestamp)))
+        match self.first_of_batch(start) {
+            Ok(found) => {
+                let (offset, timestamp) = found?;
+                let offset = Offset::new(offset)?;
+                Some((offset < partition.high_watermark()).then_some((offset, timestamp)))
+            }
+            Err(error) => {
+                let (dir, target) = (partition.dir().display(), self.target);
+                tracing::warn!(%dir, target, %error, "unreadable batch: looking behind it");
+                None
+            }
+        }
+    }
+
+    /// The first record from `start` on that is not older than the target.
+    fn first_of_batch(&mut self, start: i64) -> Result<Option<(i64, WallMs)>, UnpackError> {
+        let Ok(header) = stored::parse_header(&self.batch) else { return Ok(None) };
+        let mut records = self.unpacker.open_bytes(&self.batch, &header)?;
+        while let Some(unpacked) = records.next() {
+            let record = unpacked?.record;
+            if record.timestamp >= self.target && record.offset >= start {
+                return Ok(Some((record.offset, record.timestamp)));
+            }
+        }
+        Ok(None)
     }
 }

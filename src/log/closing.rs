@@ -8,7 +8,7 @@ use super::op_sink::{OpSink, Task};
 use super::partition::{Partition, PartitionState};
 use super::segment::{LogFile, Phase};
 use super::space::Space;
-use crate::io::Op;
+use crate::io::{Errno, Op};
 use crate::types::Micros;
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -38,6 +38,13 @@ impl Partition {
         }
         self.wake();
         self.before(now);
+    }
+
+    /// Its directory failed: nothing more is written or flushed, who waits is refused, and what can
+    /// be closed is.
+    pub fn forsake(&mut self, now: Micros) {
+        self.give_up(self.dir.clone(), 0, Errno::EIO, now);
+        self.close(now);
     }
 
     pub fn is_closed(&self) -> bool {

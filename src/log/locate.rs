@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use super::partition::Partition;
 use super::segment::Damage;
 use super::step::{Access, Reader, Step};
-use crate::format::batch::{self, BatchError, BatchHeader, HEADER_LEN};
+use crate::format::batch::{BatchError, BatchHeader, HEADER_LEN};
+use crate::format::stored;
 use crate::io::{Errno, FileId};
 use crate::types::Offset;
 
@@ -70,7 +71,7 @@ pub(super) fn scan_headers(
     while at < end {
         let Ok(skip) = usize::try_from(at - pos) else { break };
         let Some(rest) = bytes.get(skip..) else { break };
-        match batch::parse_header(rest) {
+        match stored::parse_header(rest) {
             Ok(header) if wanted(&header) => return Scanned::Found(at, header),
             Ok(header) => at += header.total_len() as u64,
             Err(BatchError::NeedMore { .. }) => break,
@@ -78,6 +79,12 @@ pub(super) fn scan_headers(
         }
     }
     Scanned::More(at)
+}
+
+/// Fewer bytes than this are not enough to scan, where `left` lie before the end: the messages of
+/// old formats may be shorter than a batch's header.
+pub(super) fn short_of(left: u64) -> usize {
+    usize::try_from(left).unwrap_or(usize::MAX).min(HEADER_LEN)
 }
 
 #[derive(Debug)]
@@ -186,7 +193,7 @@ impl OffsetLookup {
             let path = partition.log_path(segment.base);
             return Some(Step::Failed { path, errno: Errno::EIO });
         }
-        if bytes.len() < HEADER_LEN {
+        if bytes.len() < short_of(end - pos) {
             return None; // a short read: once more
         }
         let stop = segment.damage.iter().map(|d| d.pos).find(|p| *p > pos).unwrap_or(end).min(end);
@@ -195,11 +202,11 @@ impl OffsetLookup {
                 let len = u32::try_from(header.total_len()).expect("a length is an i32");
                 Some(self.range(partition, number, file, pos, len))
             }
-            Scanned::More(at) => {
+            Scanned::More(at) if at > pos => {
                 self.state = State::Scan(number, file, at);
                 None
             }
-            Scanned::Bad(at) => {
+            Scanned::More(at) | Scanned::Bad(at) => {
                 let next = partition.segments.next_base(number).unwrap_or(partition.marks.high());
                 let damage = Damage { pos: at, end_pos: end, first: self.offset, next };
                 Some(self.corrupt(partition, segment.base, &damage))

@@ -17,6 +17,7 @@ use super::segments::Segments;
 use super::space::Space;
 use super::tail::Tail;
 use super::watermarks::Watermarks;
+use crate::format::checkpoint::EpochCache;
 use crate::io::buffers::Pool;
 use crate::io::{Errno, FileId, Op, Outcome};
 use crate::policy::FlushPolicy;
@@ -96,6 +97,8 @@ pub struct Partition {
     pub(super) config: LogConfig,
     old_policy: Option<OldPolicy>,
     pub(super) leader_epoch: i32,
+    /// All epochs; the newest is `leader_epoch`.
+    pub(super) epochs: EpochCache,
     pub(super) segments: Segments,
     pub(super) marks: Watermarks,
     pub(super) tail: Tail,
@@ -123,6 +126,7 @@ pub(super) struct Recovered {
     pub segments: Segments,
     pub log_start: Offset,
     pub leader_epoch: i32,
+    pub epochs: EpochCache,
     pub read_only: bool,
     pub producers: Producers,
     pub pool: Pool,
@@ -139,6 +143,7 @@ impl Partition {
             dir: found.dir,
             old_policy: None,
             leader_epoch: found.leader_epoch,
+            epochs: found.epochs,
             marks: Watermarks::durable_at(found.log_start, end.end),
             tail: Tail::new(found.config.tail_batches_max),
             appender: Appender::default(),
@@ -318,6 +323,13 @@ impl Partition {
         let base = self.segments.get(segment).map_or(Offset::ZERO, |segment| segment.base);
         let path = self.log_path(base);
         tracing::error!(path = %path.display(), pos, %errno, "partition poisoned: no more appends");
+        self.give_up(path, pos, errno, now);
+    }
+
+    pub(super) fn give_up(&mut self, path: PathBuf, pos: u64, errno: Errno, now: Micros) {
+        if self.is_poisoned() {
+            return;
+        }
         self.state = PartitionState::Poisoned { path, pos, errno };
         self.appender.abandon();
         self.marks.unstage();
@@ -347,6 +359,7 @@ impl Partition {
     /// Moves the log's start up, at most to the high watermark. Segments stay for retention.
     pub fn advance_log_start(&mut self, to: Offset) {
         self.marks.advance_start(to);
+        self.epochs.truncate_start(self.marks.start.get());
     }
 
     /// Readers see everything before it.
@@ -407,6 +420,11 @@ impl Partition {
     /// Bytes of all `.log` files, staged ones included.
     pub fn size_bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.staged.pos).sum()
+    }
+
+    /// Base offset of the first segment.
+    pub fn first_base(&self) -> Offset {
+        self.segments.iter().next().map_or(Offset::ZERO, |segment| segment.base)
     }
 
     pub fn segment_count(&self) -> usize {

@@ -34,11 +34,12 @@ pub enum Api {
     Flush,
     DeleteRecords,
     Stats,
+    EpochEnd,
 }
 
 impl Api {
     /// In the order of their numbers.
-    pub const ALL: [Api; 13] = [
+    pub const ALL: [Api; 14] = [
         Api::Hello,
         Api::Metadata,
         Api::CreateTopic,
@@ -52,6 +53,7 @@ impl Api {
         Api::Flush,
         Api::DeleteRecords,
         Api::Stats,
+        Api::EpochEnd,
     ];
 
     pub const fn to_wire(self) -> u8 {
@@ -78,6 +80,7 @@ impl Api {
             Api::Flush => "flush",
             Api::DeleteRecords => "delete records",
             Api::Stats => "stats",
+            Api::EpochEnd => "end offset for epoch",
         }
     }
 

@@ -8,6 +8,9 @@
 //! string message | detail to the end of the body, by error code
 //! NOT_OWNER            u16 shard that owns the partition
 //! OFFSET_OUT_OF_RANGE  i64 log start | i64 high watermark
+//! CORRUPT_MESSAGE      i64 first offset lost | i64 first offset behind (of a fetch)
+//! FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH
+//!                      i32 epoch | i64 end: how far the reader's history and the log's agree
 //! UNSUPPORTED_VERSION  u8 lowest | u8 highest version served (lowest > highest: none)
 //! ```
 
@@ -23,8 +26,24 @@ pub const MESSAGE_BYTES_MAX: usize = 1024;
 pub enum Detail {
     None,
     Owner(ShardId),
-    Range { start: i64, high_watermark: i64 },
-    Versions { min: u8, max: u8 },
+    Range {
+        start: i64,
+        high_watermark: i64,
+    },
+    /// These offsets are damaged on the disk; reading goes on at `next`.
+    Damage {
+        first: i64,
+        next: i64,
+    },
+    /// The log and what the reader read are the same up to `end`, which lies in `epoch`.
+    Diverged {
+        epoch: i32,
+        end: i64,
+    },
+    Versions {
+        min: u8,
+        max: u8,
+    },
 }
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -49,6 +68,16 @@ impl<'a> ErrorBody<'a> {
                 start: reader.i64("log start")?,
                 high_watermark: reader.i64("high watermark")?,
             },
+            Some(ErrorCode::CorruptMessage) => Detail::Damage {
+                first: reader.i64("first offset lost")?,
+                next: reader.i64("next offset")?,
+            },
+            Some(ErrorCode::FencedLeaderEpoch | ErrorCode::UnknownLeaderEpoch) => {
+                Detail::Diverged {
+                    epoch: reader.i32("leader epoch")?,
+                    end: reader.i64("end offset")?,
+                }
+            }
             Some(ErrorCode::UnsupportedVersion) => Detail::Versions {
                 min: reader.u8("lowest version")?,
                 max: reader.u8("highest version")?,
@@ -70,6 +99,14 @@ impl<'a> ErrorBody<'a> {
             Detail::Range { start, high_watermark } => {
                 writer.i64(start);
                 writer.i64(high_watermark);
+            }
+            Detail::Damage { first, next } => {
+                writer.i64(first);
+                writer.i64(next);
+            }
+            Detail::Diverged { epoch, end } => {
+                writer.i32(epoch);
+                writer.i64(end);
             }
             Detail::Versions { min, max } => writer.raw(&[min, max]),
         }

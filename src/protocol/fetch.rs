@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! request   u32 max bytes | u32 min bytes | u32 max wait ms | u8 isolation | u8 reserved, zero
-//!           | u16 count | count x (u32 handle | i64 offset | u32 max bytes)
+//!           | u16 count | count x (u32 handle | i64 offset | i32 last epoch | u32 max bytes)
 //! response  u16 count | count x (u32 handle | u16 error | i64 log start | i64 high watermark
 //!           | u32 len | len bytes)
 //! ```
@@ -21,7 +21,7 @@ pub const FRAME_HEAD: usize = BODY_AT + 2;
 /// Bytes of a part before its batches.
 pub const PART_HEAD: usize = 4 + 2 + 8 + 8 + 4;
 /// Bytes of a part in a request.
-const PART: usize = 4 + 8 + 4;
+const PART: usize = 4 + 8 + 4 + 4;
 
 /// What a consumer may see of transactions. Nothing differs before transactions are served.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -35,6 +35,9 @@ pub struct FetchPart {
     pub handle: Handle,
     /// Raw: out of range is the partition's to answer, with the range (R28).
     pub offset: i64,
+    /// Leader epoch of the batch that the reader read last, which ends at or below `offset`; below
+    /// 0: it does not know. One that does is told when what it read was cut (R11).
+    pub last_epoch: i32,
     pub max_bytes: u32,
 }
 
@@ -102,6 +105,7 @@ impl FetchPart {
         Ok(FetchPart {
             handle: Handle(reader.u32("handle")?),
             offset: reader.i64("fetch offset")?,
+            last_epoch: reader.i32("last epoch")?,
             max_bytes: reader.u32("partition max bytes")?,
         })
     }
@@ -110,6 +114,7 @@ impl FetchPart {
         Head::new()
             .put(self.handle.0.to_be_bytes())
             .put(self.offset.to_be_bytes())
+            .put(self.last_epoch.to_be_bytes())
             .put(self.max_bytes.to_be_bytes())
             .done()
     }

@@ -16,6 +16,7 @@
 
 pub mod api;
 pub mod cursor;
+pub mod epochs;
 pub mod error;
 pub mod fetch;
 pub mod frame;

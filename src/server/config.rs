@@ -86,8 +86,10 @@ macro_rules! flags {
 }
 
 flags! {
-    /// Directory of the partitions; created if missing
-    data_dir: PathBuf, "RINGLOG_DATA_DIR" [value_name = "DIR"];
+    /// Directory of partitions, created if missing; several (repeated, or with commas between) take
+    /// new partitions in turn, and the first has the topics
+    #[serde(deserialize_with = "one_or_more")]
+    data_dir: Vec<PathBuf>, "RINGLOG_DATA_DIR" [value_name = "DIR", value_delimiter = ','];
     /// First listening address; shard i takes port + i, with port 0 each takes a free one
     /// [default: 127.0.0.1:7440]
     listen: SocketAddr, "RINGLOG_LISTEN" [value_name = "HOST:PORT"];
@@ -198,7 +200,8 @@ fn flatten(prefix: &str, table: toml::Table, out: &mut Vec<TopicDefault>) -> Res
 /// The settings in force: every value present and within its bounds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Config {
-    pub data_dir: PathBuf,
+    /// At least one, none twice.
+    pub data_dirs: Vec<PathBuf>,
     pub listen: SocketAddr,
     pub advertise: Option<String>,
     pub shards: u16,
@@ -225,6 +228,20 @@ pub struct Config {
     pub allow_unlocked: bool,
 }
 
+/// A text with one path, or a list of them.
+fn one_or_more<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Option<Vec<PathBuf>>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Given {
+        One(PathBuf),
+        More(Vec<PathBuf>),
+    }
+    Ok(Some(match Given::deserialize(d)? {
+        Given::One(path) => vec![path],
+        Given::More(paths) => paths,
+    }))
+}
+
 fn as_text<T: std::fmt::Display, S: serde::Serializer>(v: &T, s: S) -> Result<S::Ok, S::Error> {
     s.collect_str(v)
 }
@@ -240,6 +257,8 @@ pub enum ConfigError {
     OutOfBounds { name: &'static str, given: String, bounds: String },
     #[error("--data-dir is needed: name the directory that holds the partitions")]
     NoDataDir,
+    #[error("--data-dir {} is named twice", dir.display())]
+    DataDirTwice { dir: PathBuf },
     #[error("--cores {given:?}: {why}; write core numbers such as 0,1 out of {allowed:?}")]
     Cores { given: String, why: String, allowed: Vec<usize> },
     #[error("--topic-default: {0}")]
@@ -283,6 +302,19 @@ fn counted(
     }
     let bounds = format!("{} to {}", bounds.0, bounds.1);
     Err(ConfigError::OutOfBounds { name, given: value.to_string(), bounds })
+}
+
+fn resolve_data_dirs(given: Vec<PathBuf>) -> Result<Vec<PathBuf>, ConfigError> {
+    let given: Vec<PathBuf> = given.into_iter().filter(|dir| !dir.as_os_str().is_empty()).collect();
+    if given.is_empty() {
+        return Err(ConfigError::NoDataDir);
+    }
+    for (at, dir) in given.iter().enumerate() {
+        if given[..at].contains(dir) {
+            return Err(ConfigError::DataDirTwice { dir: dir.clone() });
+        }
+    }
+    Ok(given)
 }
 
 fn resolve_cores(
@@ -356,7 +388,7 @@ impl Config {
         let defaults = Defaults::new(Settings::default(), &topic_defaults);
         let defaults = defaults.map_err(ConfigError::TopicDefault)?.settings();
         Ok(Config {
-            data_dir: flags.data_dir.ok_or(ConfigError::NoDataDir)?,
+            data_dirs: resolve_data_dirs(flags.data_dir.unwrap_or_default())?,
             listen: flags
                 .listen
                 .unwrap_or_else(|| DEFAULT_LISTEN.parse().expect("a literal address")),
@@ -408,7 +440,7 @@ mod tests {
     use super::*;
 
     fn flags() -> Flags {
-        Flags { data_dir: Some("d".into()), ..Flags::default() }
+        Flags { data_dir: Some(vec!["d".into()]), ..Flags::default() }
     }
 
     #[test]
@@ -420,6 +452,19 @@ mod tests {
         assert_eq!((config.shards, config.frame_bytes_max), (1, 1 << 20));
         assert_eq!(config.flush.to_string(), "each");
         assert_eq!(config.cores, [0]);
+    }
+
+    #[test]
+    fn data_directories_are_one_or_a_list_and_none_twice() {
+        let dirs = |text: &str| {
+            let flags: Flags = toml::from_str(text).expect("the file parses");
+            Config::resolve(flags, &[0]).map(|config| config.data_dirs)
+        };
+        assert_eq!(dirs("data-dir = \"a\""), Ok(vec!["a".into()]));
+        assert_eq!(dirs("data-dir = [\"a\", \"b\"]"), Ok(vec!["a".into(), "b".into()]));
+        assert_eq!(dirs("data-dir = [\"\"]"), Err(ConfigError::NoDataDir));
+        let twice = dirs("data-dir = [\"a\", \"b\", \"a/\"]").expect_err("twice").to_string();
+        assert_eq!(twice, "--data-dir a/ is named twice");
     }
 
     #[test]

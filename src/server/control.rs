@@ -1,33 +1,32 @@
-//! The control thread: the catalogue, topic changes, checkpoints, the clean marker.
+//! The control thread: the catalogue, topic changes, checkpoints, the clean markers.
 //!
-//! Owns: everything of the data directory that is not one partition, and the answers to control
-//! requests. Never does: the data path. It may wait: it has its own engine and uses it one op at a
-//! time. Left: `log::datadir`, `topics`, `topic_config`. Right: `run`, which feeds it messages.
+//! Owns: everything of the data directories that is not one partition, and the answers to control
+//! requests (`requests`); how it begins is in `opening`, what it does unasked in `keeping`. Never
+//! does: the data path. It may wait: it has its own engine and uses it one op at a time. Left:
+//! `homes`, `topics`, `topic_config`. Right: `run`, which feeds it messages.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::config::Config;
-use super::datadir::{Home, Point, random_id};
+use super::homes::Homes;
+use super::removal::Removals;
 use super::topic_config::Defaults;
-use super::topics::{self, Topic, TopicFile};
+use super::topics::TopicFile;
 use crate::errors::ErrorCode;
 use uuid::Uuid;
 
-use crate::format::identity::{parse_uuid, render_uuid};
+use crate::format::identity::parse_uuid;
 use crate::format::name::check_topic;
 use crate::io::Io;
 use crate::io::blocking::Blocking;
 use crate::io::buffers::Pool;
-use crate::policy::place::shard_of;
-use crate::shard::catalogue::{self, Catalogue, Marks, PartitionEntry, TopicEntry};
+use crate::shard::catalogue::{Catalogue, TopicEntry};
 use crate::shard::histograms::{Counters, Stages};
-use crate::shard::mailbox::{
-    Closed, FromShard, PartitionSpec, Settings, ShardBox, ToShard, Waiter,
-};
-use crate::types::{Handle, Offset, ShardId};
+use crate::shard::mailbox::{Closed, FromShard, Settings, ShardBox, ToShard, Waiter};
+use crate::types::{Handle, ShardId};
 
 /// Why the control thread cannot start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +60,8 @@ pub(super) enum Waiting {
         asker: Asker,
         entry: Arc<TopicEntry>,
         left: Vec<Handle>,
+        /// `file.delete.delay.ms`
+        delay_ms: i64,
     },
     Stats {
         asker: Asker,
@@ -84,9 +85,14 @@ pub struct Control<I: Io> {
     pub(super) io: I,
     pub(super) pool: Pool,
     pub(super) config: Config,
-    pub(super) dir: Home,
+    pub(super) homes: Homes,
     pub(super) defaults: Defaults,
     pub(super) topics: TopicFile,
+    /// The topic file on disk says less than `topics`, and nobody waits for it.
+    pub(super) topics_changed: bool,
+    pub(super) removals: Removals,
+    /// Partitions on disk that may not be served as what their name says, and why.
+    pub(super) unfit: HashMap<(String, u32), String>,
     pub(super) catalogue: Arc<Catalogue>,
     pub(super) shards: Vec<ShardBox>,
     pub(super) waiting: Vec<Waiting>,
@@ -97,20 +103,21 @@ pub struct Control<I: Io> {
     pub(super) closed: Vec<Closed>,
     pub(super) offline: HashMap<Handle, String>,
     pub(super) started: Instant,
-    failed: Option<String>,
+    pub(super) failed: Option<String>,
 }
 
 impl<I: Io> Control<I> {
-    /// Reads the topic file and adopts partitions that it does not know (a broker wrote them).
-    /// `dir` is locked and scanned.
+    /// Finishes what the topic file says is unfinished, and adopts partitions that it does not know
+    /// (a broker wrote them). Both come from [`Homes::open`].
     pub fn new(
         io: I,
         config: Config,
-        dir: Home,
+        homes: Homes,
+        topics: TopicFile,
         shards: Vec<ShardBox>,
     ) -> Result<Control<I>, ControlError> {
         let defaults = Defaults::new(Settings::default(), &config.topic_defaults)
-            .map_err(|why| fault(dir.path(), format!("--topic-default: {why}")))?;
+            .map_err(|why| fault(Path::new("--topic-default"), why))?;
         for notice in defaults.notices() {
             tracing::warn!("--topic-default {notice}");
         }
@@ -118,9 +125,12 @@ impl<I: Io> Control<I> {
             io,
             pool: Pool::new(64 << 20),
             config,
-            dir,
+            homes,
             defaults,
-            topics: TopicFile::default(),
+            topics,
+            topics_changed: false,
+            removals: Removals::default(),
+            unfit: HashMap::new(),
             catalogue: Arc::default(),
             shards,
             waiting: Vec::new(),
@@ -132,136 +142,12 @@ impl<I: Io> Control<I> {
             started: Instant::now(),
             failed: None,
         };
-        control.read_topics()?;
+        control.settle_topics()?;
         Ok(control)
     }
 
     pub(super) fn blocking(&mut self) -> Blocking<'_, I> {
         Blocking::new(&mut self.io, self.pool.clone())
-    }
-
-    fn topic_file(&self) -> PathBuf {
-        self.dir.path().join(topics::FILE_NAME)
-    }
-
-    fn read_topics(&mut self) -> Result<(), ControlError> {
-        let path = self.topic_file();
-        let read = self.blocking().read_file(&path, topics::FILE_BYTES_MAX);
-        if let Some(bytes) = read.map_err(|e| fault(&path, e))? {
-            self.topics = TopicFile::parse(&bytes).map_err(|why| {
-                fault(&path, format!("{why}; restore it or move it away to adopt what is there"))
-            })?;
-        }
-        for found in self.dir.partitions() {
-            match self.topics.topics.iter_mut().find(|topic| topic.name == found.topic) {
-                Some(topic) => topic.partitions = topic.partitions.max(found.index + 1),
-                None => {
-                    tracing::info!("adopting topic {:?}, found on disk", found.topic);
-                    self.topics.topics.push(Topic {
-                        name: found.topic.clone(),
-                        id: render_uuid(found.topic_id.unwrap_or_else(random_id)),
-                        partitions: found.index + 1,
-                        configs: Default::default(),
-                    });
-                }
-            }
-        }
-        self.topics.generation = self.topics.generation.wrapping_add(1);
-        let text = self.topics.render();
-        match self.blocking().replace_file(&path, text.as_bytes()) {
-            // R21: what is there can be read without this file. The next change of a topic writes
-            // it; until then a start gives the same topics the same handles.
-            Err(errno) if errno.is_no_space() => {
-                tracing::error!("{}: {errno}; starting without writing it", path.display());
-                Ok(())
-            }
-            saved => saved.map_err(|errno| fault(&path, errno)),
-        }
-    }
-
-    pub(super) fn save_topics(&mut self) -> Result<(), ControlError> {
-        let (path, text) = (self.topic_file(), self.topics.render());
-        let replaced = self.blocking().replace_file(&path, text.as_bytes());
-        replaced.map_err(|e| fault(&path, e))
-    }
-
-    /// Sends every partition to its shard; `Serving` begins when all have answered.
-    pub fn open_all(&mut self) {
-        let topics = self.topics.topics.clone();
-        let clean = self.dir.was_clean();
-        let mut entries = Vec::new();
-        let mut specs = Vec::new();
-        for topic in &topics {
-            let (entry, mut new) = self.entry(topic, clean);
-            entries.push(entry);
-            specs.append(&mut new);
-        }
-        self.catalogue = Arc::new(Catalogue::new(entries));
-        self.broadcast_catalogue();
-        for (shard, spec) in specs {
-            self.send(shard, ToShard::Open(Box::new(spec)));
-        }
-        self.phase = Phase::Opening { shards_left: self.shards.len() };
-        for shard in &self.shards {
-            shard.send(ToShard::OpenedAll);
-        }
-    }
-
-    /// A topic's catalogue entry with fresh handles, and what its shards need to open it.
-    pub(super) fn entry(
-        &mut self,
-        topic: &Topic,
-        clean: bool,
-    ) -> (Arc<TopicEntry>, Vec<(ShardId, PartitionSpec)>) {
-        let settings = self.settings_of(topic);
-        let mut partitions = Vec::new();
-        let mut specs = Vec::new();
-        for index in 0..topic.partitions {
-            let at = self.free.pop().unwrap_or_else(|| {
-                self.next_index += 1;
-                self.next_index - 1
-            });
-            let handle = catalogue::handle(at, self.topics.generation);
-            let shard = shard_of(&topic.name, index, self.shards.len() as u16);
-            let marks: Arc<Marks> = Arc::default();
-            specs.push((
-                shard,
-                PartitionSpec {
-                    handle,
-                    dir: self.dir.log_dir(&topic.name, index),
-                    topic: topic.name.clone(),
-                    index,
-                    settings: settings.clone(),
-                    clean,
-                    recovery_point: self.dir.recovery_point(&topic.name, index),
-                    log_start: self.dir.log_start(&topic.name, index),
-                    marks: Arc::clone(&marks),
-                },
-            ));
-            partitions.push(PartitionEntry { index, handle, shard, marks });
-        }
-        let entry = TopicEntry {
-            name: topic.name.clone(),
-            id: topic_id(&topic.id).into_bytes(),
-            configs: topic.configs.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
-            partitions,
-        };
-        (Arc::new(entry), specs)
-    }
-
-    /// What holds for a topic; what of it does not is logged.
-    fn settings_of(&self, topic: &Topic) -> Settings {
-        let resolved = self.defaults.resolve(&topic.configs).unwrap_or_else(|why| {
-            tracing::error!(
-                "topic {:?}: {why}; serving it with the settings that hold",
-                topic.name
-            );
-            self.defaults.what_holds(&topic.configs)
-        });
-        for notice in &resolved.notices {
-            tracing::warn!("topic {:?}: {notice}", topic.name);
-        }
-        resolved.settings
     }
 
     pub(super) fn send(&self, shard: ShardId, message: ToShard) {
@@ -287,6 +173,7 @@ impl<I: Io> Control<I> {
             FromShard::Request { shard, waiter, api, body } => {
                 self.request(Asker { shard, waiter }, api, &body);
             }
+            FromShard::Poisoned { handle } => self.poisoned(handle),
             FromShard::Snapshot { shard, stages, counters } => {
                 self.snapshot(usize::from(shard.0), &stages, &counters);
             }
@@ -329,34 +216,7 @@ impl<I: Io> Control<I> {
         self.answer(asker, code, why.to_string().into_bytes());
     }
 
-    /// Writes the recovery points down, so that a scan after a crash starts there (R19).
-    pub fn checkpoint(&mut self) {
-        let catalogue = Arc::clone(&self.catalogue);
-        let mut points = Vec::new();
-        for topic in catalogue.topics() {
-            for partition in &topic.partitions {
-                let marks = partition.marks.now();
-                if marks.state == 5 {
-                    // Not open here: what the files say of it stays.
-                    continue;
-                }
-                let offset = |raw| Offset::new(raw).unwrap_or(Offset::ZERO);
-                points.push(Point {
-                    topic: topic.name.clone(),
-                    index: partition.index,
-                    recovery_point: offset(marks.recovery_point),
-                    log_start: offset(marks.start),
-                    high_watermark: offset(marks.high_watermark),
-                });
-            }
-        }
-        let mut blocking = Blocking::new(&mut self.io, self.pool.clone());
-        if let Err(error) = self.dir.write_checkpoints(&mut blocking, &points) {
-            tracing::error!("checkpoints of {}: {error}", self.dir.path().display());
-        }
-    }
-
-    fn stop(&mut self) {
+    pub(super) fn stop(&mut self) {
         if matches!(self.phase, Phase::Stopping { .. } | Phase::Ended) {
             return;
         }
@@ -380,21 +240,7 @@ impl<I: Io> Control<I> {
         }
         self.phase = Phase::Ended;
         self.checkpoint();
-        let expected: usize = self.catalogue.topics().iter().map(|t| t.partitions.len()).sum();
-        let clean = self.closed.iter().filter(|one| one.clean).count();
-        if clean < expected {
-            // D9: the marker would claim what is not so.
-            let unclean = expected - clean;
-            tracing::warn!(
-                "{unclean} of {expected} partitions did not close cleanly: no clean marker, the \
-                 next start recovers them"
-            );
-            return;
-        }
-        let mut blocking = Blocking::new(&mut self.io, self.pool.clone());
-        if let Err(error) = self.dir.write_clean_marker(&mut blocking) {
-            tracing::error!("clean marker of {}: {error}", self.dir.path().display());
-        }
+        self.write_clean_markers();
     }
 }
 
@@ -411,19 +257,18 @@ pub(super) fn legal(name: &str) -> Result<(), (ErrorCode, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::identity::render_uuid;
     use crate::io::sim::World;
     use crate::server::config::Flags;
-    use crate::server::datadir::make;
-
-    const DIR: &str = "/data";
+    use crate::server::datadir::random_id;
+    use crate::server::topics::Topic;
 
     fn control(world: &World) -> Result<Control<crate::io::sim::SimIo>, ControlError> {
         let mut io = world.engine();
         let mut b = Blocking::new(&mut io, Pool::new(16 << 20));
-        make(&mut b, Path::new(DIR)).unwrap();
-        let dir = Home::open(&mut b, Path::new(DIR)).unwrap();
-        let flags = Flags { data_dir: Some(DIR.into()), ..Flags::default() };
-        Control::new(io, Config::resolve(flags, &[0]).unwrap(), dir, Vec::new())
+        let (homes, topics) = Homes::open(&mut b, &["/data".into()], &mut |_| Ok(None))?;
+        let flags = Flags { data_dir: Some(vec!["/data".into()]), ..Flags::default() };
+        Control::new(io, Config::resolve(flags, &[0]).unwrap(), homes, topics, Vec::new())
     }
 
     #[test]
@@ -434,6 +279,8 @@ mod tests {
             name: "t".into(),
             id: render_uuid(random_id()),
             partitions: 1,
+            making: false,
+            dirs: Vec::new(),
             configs: Default::default(),
         };
         first.topics.topics.push(topic);

@@ -1,36 +1,37 @@
-//! The data directory as this server holds it: what was found at the start, and how it changes.
+//! One data directory as this server holds it: what was found at the start, and how it changes.
 //!
-//! Owns: the state around the partitions (identity, clean marker, checkpoint rows) and making and
-//! removing topics' directories. Never does: the files' formats and their replacement
-//! (`log::datadir`), or look into a partition. Left: `log::datadir`, `log::create`. Right:
-//! `control`.
+//! Owns: the state around a directory's partitions (identity, clean marker, checkpoint rows) and
+//! making and removing partitions' directories. Never does: the files' formats and their
+//! replacement (`log::datadir`), know of other directories, or look into a partition. Left:
+//! `log::datadir`, `log::create`. Right: `homes`.
 
-use std::path::Path;
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
-use crate::format::identity::{MetaProperties, parse_partition_metadata, render_uuid};
-use crate::format::name::{DirState, check_topic, marked_dir_name};
+use crate::format::identity::{
+    MetaProperties, parse_partition_metadata, render_partition_metadata, render_uuid,
+};
+use crate::format::name::{DirState, FileKind, SegmentFile, check_topic};
 use crate::io::blocking::Blocking;
 use crate::io::{Errno, Io};
 use crate::log::METADATA_NAME;
-use crate::log::datadir::{Checkpoint, DataDir, DataDirError, LogDir, Offsets};
+use crate::log::datadir::{Checkpoint, DataDir, DataDirError, LogDir, Offsets, io};
 use crate::types::Offset;
 
 /// Largest small file that is read whole.
 const FILE_BYTES_MAX: usize = 1 << 20;
-
-fn io(what: &'static str, path: &Path) -> impl FnOnce(Errno) -> DataDirError {
-    let path = path.to_path_buf();
-    move |errno| DataDirError::Io { what, path, errno }
-}
 
 /// A partition directory found on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundPartition {
     pub topic: String,
     pub index: u32,
-    pub topic_id: Option<Uuid>,
+    /// None where there is no `partition.metadata`; an error says why it cannot be read.
+    pub topic_id: Result<Option<Uuid>, String>,
+    /// A creation that a crash cut short: nothing was ever stored here.
+    is_unfinished: bool,
 }
 
 /// A partition's offsets as the checkpoint files carry them.
@@ -40,46 +41,147 @@ pub struct Point {
     pub index: u32,
     pub recovery_point: Offset,
     pub log_start: Offset,
+    /// The first segment's base offset: a log start at or below it says nothing.
+    pub first_base: Offset,
     pub high_watermark: Offset,
+}
+
+/// A checkpoint's rows, and whether its file says the same.
+#[derive(Debug, Default)]
+struct Rows {
+    offsets: Offsets,
+    is_written: bool,
+}
+
+impl Rows {
+    fn set(&mut self, key: (String, i32), offset: Offset) {
+        self.is_written &= self.offsets.insert(key, offset) == Some(offset);
+    }
+
+    fn remove(&mut self, key: &(String, i32)) {
+        self.is_written &= self.offsets.remove(key).is_none();
+    }
 }
 
 /// A locked data directory.
 #[derive(Debug)]
 pub struct Home {
     dir: DataDir,
-    meta: MetaProperties,
+    id: Uuid,
     was_clean: bool,
     partitions: Vec<FoundPartition>,
-    recovery_points: Offsets,
-    log_starts: Offsets,
+    /// Directories that a deletion left behind.
+    leftovers: Vec<PathBuf>,
+    /// As [`Checkpoint::ALL`] lists them.
+    rows: [Rows; 4],
 }
 
 impl Home {
-    /// Reads a locked directory, making it what a first start needs. The clean marker is gone, and
-    /// its removal synced, when this returns (D9).
-    pub fn open<I: Io>(b: &mut Blocking<'_, I>, path: &Path) -> Result<Home, DataDirError> {
+    /// Reads a locked directory that is known as `id`, changing nothing.
+    pub fn read<I: Io>(
+        b: &mut Blocking<'_, I>,
+        path: &Path,
+        id: Uuid,
+    ) -> Result<Home, DataDirError> {
         let dir = DataDir::new(path);
-        let meta = match dir.read_meta(b)? {
-            Some(meta) => meta,
-            None => {
-                let meta = new_meta();
-                dir.write_meta(b, &meta, "written by ringlog")?;
-                meta
+        let mut rows: [Rows; 4] = Default::default();
+        for (rows, which) in rows.iter_mut().zip(Checkpoint::ALL) {
+            *rows = Rows { offsets: dir.read_checkpoint(b, which)?, is_written: true };
+        }
+        let mut home =
+            Home { dir, id, was_clean: false, partitions: Vec::new(), leftovers: Vec::new(), rows };
+        home.find(b)?;
+        Ok(home)
+    }
+
+    /// What is there to serve. What a deletion left behind is to be removed; what a broker set
+    /// aside, or was moving here, is left alone.
+    fn find<I: Io>(&mut self, b: &mut Blocking<'_, I>) -> Result<(), DataDirError> {
+        for LogDir { topic, partition, path, state } in self.dir.scan(b)? {
+            match state {
+                DirState::Delete => self.leftovers.push(path),
+                DirState::Future => {
+                    tracing::warn!(
+                        "{} is kept and not served: a broker was moving a partition here",
+                        path.display()
+                    );
+                }
+                DirState::Stray => {
+                    tracing::warn!(
+                        "{} is kept and not served: a broker set it aside as stray",
+                        path.display()
+                    );
+                }
+                DirState::Current if check_topic(&topic).is_err() => {
+                    tracing::warn!("{} is not served: no topic has such a name", path.display());
+                }
+                DirState::Current => {
+                    let topic_id = read_topic_id(b, &path.join(METADATA_NAME));
+                    let is_unfinished = topic_id == Ok(None) && !has_log(b, &path)?;
+                    let index = partition as u32;
+                    self.partitions.push(FoundPartition { topic, index, topic_id, is_unfinished });
+                }
             }
+        }
+        Ok(())
+    }
+
+    /// Makes the directory ready: deletions that a crash cut short go on, rows of partitions that
+    /// are not there go away, missing checkpoints are made. Last the clean marker goes, and is gone
+    /// durably when this returns (D9).
+    pub fn prepare<I: Io>(
+        &mut self,
+        b: &mut Blocking<'_, I>,
+        deleted: &HashSet<Uuid>,
+    ) -> Result<(), DataDirError> {
+        let doomed = |found: &FoundPartition| match &found.topic_id {
+            Ok(Some(id)) => deleted.contains(id),
+            _ => found.is_unfinished,
         };
-        let partitions = find(b, &dir)?;
-        let was_clean = dir.take_clean_marker(b)?;
-        let recovery_points = dir.read_checkpoint(b, Checkpoint::RecoveryPoint)?;
-        let log_starts = dir.read_checkpoint(b, Checkpoint::LogStart)?;
-        Ok(Home { dir, meta, was_clean, partitions, recovery_points, log_starts })
+        let (gone, stay): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.partitions).into_iter().partition(doomed);
+        self.partitions = stay;
+        for found in &gone {
+            let aside = self.set_aside(b, &found.topic, found.index)?;
+            self.leftovers.extend(aside);
+        }
+        if !gone.is_empty() {
+            self.dir.sync(b)?;
+        }
+        let known: HashSet<(&str, i32)> =
+            self.partitions.iter().map(|one| (one.topic.as_str(), one.index as i32)).collect();
+        for rows in &mut self.rows {
+            let before = rows.offsets.len();
+            rows.offsets.retain(|(topic, index), _| known.contains(&(topic.as_str(), *index)));
+            rows.is_written &= rows.offsets.len() == before;
+        }
+        // A full disk does not keep a server from starting (R21).
+        let made = self.dir.make_checkpoints(b).and_then(|()| self.write_changed(b));
+        self.unless_full(made)?;
+        self.was_clean = self.dir.take_clean_marker(b)?;
+        Ok(())
+    }
+
+    fn unless_full(&self, done: Result<(), DataDirError>) -> Result<(), DataDirError> {
+        match done {
+            Err(error) if error.is_no_space() => {
+                tracing::error!("{error}; going on without");
+                Ok(())
+            }
+            done => done,
+        }
     }
 
     pub fn path(&self) -> &Path {
         self.dir.path()
     }
 
+    pub fn id(&self) -> Uuid {
+        self.id
+    }
+
     /// Where a partition's files are.
-    pub fn log_dir(&self, topic: &str, index: u32) -> std::path::PathBuf {
+    pub fn log_dir(&self, topic: &str, index: u32) -> PathBuf {
         self.dir.log_dir(topic, index as i32)
     }
 
@@ -87,83 +189,128 @@ impl Home {
         &self.partitions
     }
 
+    /// What a deletion left behind, to be removed; handed out once.
+    pub fn take_leftovers(&mut self) -> Vec<PathBuf> {
+        std::mem::take(&mut self.leftovers)
+    }
+
     /// The last stop wrote the clean marker.
     pub fn was_clean(&self) -> bool {
         self.was_clean
     }
 
-    pub fn cluster_id(&self) -> &str {
-        self.meta.cluster_id.as_deref().unwrap_or_default()
-    }
-
-    pub fn node_id(&self) -> i32 {
-        self.meta.node_id.unwrap_or(0)
+    fn rows(&self, which: Checkpoint) -> &Offsets {
+        &self.rows[which as usize].offsets
     }
 
     pub fn recovery_point(&self, topic: &str, index: u32) -> Option<Offset> {
-        self.recovery_points.get(&key(topic, index)).copied()
+        self.rows(Checkpoint::RecoveryPoint).get(&key(topic, index)).copied()
     }
 
     pub fn log_start(&self, topic: &str, index: u32) -> Option<Offset> {
-        self.log_starts.get(&key(topic, index)).copied()
+        self.rows(Checkpoint::LogStart).get(&key(topic, index)).copied()
     }
 
-    /// Makes the partition directories of a topic; all of it is on the disk when this returns.
-    pub fn create_topic<I: Io>(
+    /// Makes a partition's directory; all of it is on the disk when this returns.
+    pub fn create<I: Io>(
         &mut self,
         b: &mut Blocking<'_, I>,
         topic: &str,
-        partitions: u32,
+        index: u32,
         id: Uuid,
-    ) -> Result<(), crate::log::CreateError> {
-        (0..partitions)
-            .try_for_each(|index| crate::log::create(b, &self.log_dir(topic, index), id, 0))
+    ) -> Result<(), DataDirError> {
+        // A namesake's rows are gone from the disk, or they would be taken for the new one's.
+        self.write_changed(b)?;
+        Ok(crate::log::create(b, &self.log_dir(topic, index), id, 0)?)
     }
 
-    /// Renames the partition directories of a topic away, synced, then removes them. What a crash
-    /// leaves is removed at the next start.
-    pub fn delete_topic<I: Io>(
+    /// Gives a partition that was found without one its topic's id. A broker does the same when it
+    /// learns the id.
+    pub fn write_topic_id<I: Io>(
+        &self,
+        b: &mut Blocking<'_, I>,
+        topic: &str,
+        index: u32,
+        id: Uuid,
+    ) -> Result<(), DataDirError> {
+        let path = self.log_dir(topic, index).join(METADATA_NAME);
+        let text = render_partition_metadata(id);
+        self.unless_full(b.replace_file(&path, text.as_bytes()).map_err(io("writing", &path)))
+    }
+
+    /// Renames a partition's directory away, not synced yet, and forgets its offsets; where it is
+    /// now, or none if it was not there.
+    fn set_aside<I: Io>(
         &mut self,
         b: &mut Blocking<'_, I>,
         topic: &str,
-        partitions: u32,
-    ) -> Result<(), DataDirError> {
-        let mut gone = Vec::new();
-        for index in 0..partitions {
-            let from = self.log_dir(topic, index);
-            let id = Uuid::new_v4().as_u128();
-            let name = marked_dir_name(topic, index as i32, id, DirState::Delete);
-            let to = self.path().join(name);
-            match b.rename(&from, &to) {
-                Ok(()) => gone.push(to),
-                Err(Errno::ENOENT) => {}
-                Err(errno) => return Err(io("renaming", &from)(errno)),
-            }
-            self.recovery_points.remove(&key(topic, index));
-            self.log_starts.remove(&key(topic, index));
-        }
-        b.sync_dir(self.path()).map_err(io("syncing", self.path()))?;
-        gone.iter().try_for_each(|dir| remove_all(b, dir))
+        index: u32,
+    ) -> Result<Option<PathBuf>, DataDirError> {
+        let from = self.log_dir(topic, index);
+        let aside = match self.dir.set_aside(b, topic, index as i32, &from) {
+            Ok(to) => Some(to),
+            Err(DataDirError::Io { errno: Errno::ENOENT, .. }) => None,
+            Err(error) => return Err(error),
+        };
+        let key = key(topic, index);
+        self.rows.iter_mut().for_each(|rows| rows.remove(&key));
+        Ok(aside)
     }
 
-    /// Replaces the three checkpoint files. Partitions that `points` do not name keep their rows.
+    /// Renames partitions' directories away; the renames, and checkpoints without them, are on the
+    /// disk when this returns: a successor of the same name must not find a stale row. Where the
+    /// directories are now, for whoever removes them.
+    pub fn delete<I: Io>(
+        &mut self,
+        b: &mut Blocking<'_, I>,
+        topic: &str,
+        indexes: &[u32],
+    ) -> Result<Vec<PathBuf>, DataDirError> {
+        let mut gone = Vec::new();
+        for &index in indexes {
+            gone.extend(self.set_aside(b, topic, index)?);
+        }
+        self.dir.sync(b)?;
+        let written = self.write_changed(b);
+        self.unless_full(written)?;
+        Ok(gone)
+    }
+
+    /// Takes the partitions' offsets over and replaces the checkpoint files that change. Partitions
+    /// that `points` does not name keep their rows.
     pub fn write_checkpoints<I: Io>(
         &mut self,
         b: &mut Blocking<'_, I>,
         points: &[Point],
     ) -> Result<(), DataDirError> {
-        let mut high = Offsets::new();
+        let [recovery_points, log_starts, high_watermarks, _] = &mut self.rows;
         for point in points {
             let key = key(&point.topic, point.index);
-            self.recovery_points.insert(key.clone(), point.recovery_point);
-            if point.log_start > Offset::ZERO {
-                self.log_starts.insert(key.clone(), point.log_start);
+            recovery_points.set(key.clone(), point.recovery_point);
+            match point.log_start > point.first_base {
+                true => log_starts.set(key.clone(), point.log_start),
+                false => log_starts.remove(&key),
             }
-            high.insert(key, point.high_watermark);
+            high_watermarks.set(key, point.high_watermark);
         }
-        self.dir.replace_checkpoint(b, Checkpoint::RecoveryPoint, &self.recovery_points)?;
-        self.dir.replace_checkpoint(b, Checkpoint::LogStart, &self.log_starts)?;
-        self.dir.replace_checkpoint(b, Checkpoint::Replication, &high)
+        self.write_changed(b)
+    }
+
+    fn write_changed<I: Io>(&mut self, b: &mut Blocking<'_, I>) -> Result<(), DataDirError> {
+        for (rows, which) in self.rows.iter_mut().zip(Checkpoint::ALL) {
+            if !rows.is_written {
+                self.dir.replace_checkpoint(b, which, &rows.offsets)?;
+                rows.is_written = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the directory still takes a file: replaces a checkpoint by itself.
+    pub fn try_out<I: Io>(&mut self, b: &mut Blocking<'_, I>) -> Result<(), DataDirError> {
+        self.rows[Checkpoint::RecoveryPoint as usize].is_written = false;
+        let written = self.write_changed(b);
+        self.unless_full(written)
     }
 
     /// The very last thing of a clean stop (D9).
@@ -194,13 +341,37 @@ pub fn make<I: Io>(b: &mut Blocking<'_, I>, path: &Path) -> Result<(), DataDirEr
     b.sync_dir(parent).map_err(io("syncing", parent))
 }
 
-fn new_meta() -> MetaProperties {
-    MetaProperties {
-        version: 1,
-        node_id: Some(1),
-        cluster_id: Some(render_uuid(random_id())),
-        directory_id: Some(random_id()),
+/// What a directory's `meta.properties` says, completed as a broker of today writes it: version 1
+/// with an id of its own. `None` for a directory that nobody has used.
+pub fn read_meta<I: Io>(
+    b: &mut Blocking<'_, I>,
+    path: &Path,
+) -> Result<Option<MetaProperties>, DataDirError> {
+    DataDir::new(path).read_meta(b)
+}
+
+/// Whose a directory is, written down where that is new or incomplete; its id.
+pub fn settle_meta<I: Io>(
+    b: &mut Blocking<'_, I>,
+    path: &Path,
+    found: Option<&MetaProperties>,
+    cluster_id: &str,
+    node_id: i32,
+) -> Result<Uuid, DataDirError> {
+    let id = found.and_then(|meta| meta.directory_id);
+    let complete = found.is_some_and(|meta| meta.version == 1);
+    if let (Some(id), true) = (id, complete) {
+        return Ok(id);
     }
+    let id = id.unwrap_or_else(random_id);
+    let meta = MetaProperties {
+        version: 1,
+        node_id: Some(node_id),
+        cluster_id: Some(cluster_id.to_string()),
+        directory_id: Some(id),
+    };
+    DataDir::new(path).write_meta(b, &meta, "written by ringlog")?;
+    Ok(id)
 }
 
 /// A new id; Kafka's never print with a dash in front.
@@ -213,140 +384,19 @@ pub fn random_id() -> Uuid {
     }
 }
 
-/// The partitions to serve. What a deletion left behind is removed; what a broker set aside is
-/// left alone.
-fn find<I: Io>(
-    b: &mut Blocking<'_, I>,
-    dir: &DataDir,
-) -> Result<Vec<FoundPartition>, DataDirError> {
-    let mut found = Vec::new();
-    for LogDir { topic, partition, path, state } in dir.scan(b)? {
-        match state {
-            DirState::Delete => remove_all(b, &path)?,
-            DirState::Future | DirState::Stray => {
-                tracing::warn!("{} is not served: its name says so", path.display());
-            }
-            DirState::Current if check_topic(&topic).is_err() => {
-                tracing::warn!("{} is not served: no topic has such a name", path.display());
-            }
-            DirState::Current => {
-                let topic_id = read_topic_id(b, &path.join(METADATA_NAME));
-                found.push(FoundPartition { topic, index: partition as u32, topic_id });
-            }
-        }
-    }
-    Ok(found)
-}
-
-fn read_topic_id<I: Io>(b: &mut Blocking<'_, I>, path: &Path) -> Option<Uuid> {
-    let bytes = b.read_file(path, FILE_BYTES_MAX).ok().flatten()?;
-    match parse_partition_metadata(&bytes) {
-        Ok(id) => Some(id),
-        Err(error) => {
-            tracing::warn!("{}: {error}", path.display());
-            None
-        }
+fn read_topic_id<I: Io>(b: &mut Blocking<'_, I>, path: &Path) -> Result<Option<Uuid>, String> {
+    let fault = |why: &dyn std::fmt::Display| {
+        format!("{}: {why}; put a sound copy in its place, or remove it", path.display())
+    };
+    match b.read_file(path, FILE_BYTES_MAX) {
+        Ok(None) => Ok(None),
+        Ok(Some(bytes)) => parse_partition_metadata(&bytes).map(Some).map_err(|e| fault(&e)),
+        Err(errno) => Err(fault(&errno)),
     }
 }
 
-fn remove_all<I: Io>(b: &mut Blocking<'_, I>, dir: &Path) -> Result<(), DataDirError> {
-    for entry in b.list(dir).map_err(io("listing", dir))? {
-        let path = dir.join(&entry.name);
-        match entry.is_dir {
-            true => remove_all(b, &path)?,
-            false => b.unlink(&path).map_err(io("removing", &path))?,
-        }
-    }
-    b.remove_dir(dir).map_err(io("removing", dir))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::io::buffers::Pool;
-    use crate::io::sim::World;
-
-    const DIR: &str = "/a/data";
-
-    fn with<T>(
-        world: &World,
-        act: impl FnOnce(&mut Blocking<'_, crate::io::sim::SimIo>) -> T,
-    ) -> T {
-        let mut io = world.engine();
-        act(&mut Blocking::new(&mut io, Pool::new(16 << 20)))
-    }
-
-    #[test]
-    fn d9_the_marker_is_gone_before_anything_is_appended_and_comes_back_last() {
-        for seed in 0..40 {
-            let world = World::new(seed);
-            let opened = with(&world, |b| {
-                make(b, Path::new(DIR)).unwrap();
-                let dir = Home::open(b, Path::new(DIR)).unwrap();
-                assert!(!dir.was_clean(), "nothing stopped here before");
-                dir.write_clean_marker(b).unwrap();
-                Home::open(b, Path::new(DIR)).unwrap()
-            });
-            assert!(opened.was_clean());
-            world.power_cut();
-            let again = with(&world, |b| Home::open(b, Path::new(DIR)).unwrap());
-            assert!(!again.was_clean(), "seed {seed}: a removed marker came back");
-            assert_eq!(again.cluster_id(), opened.cluster_id(), "seed {seed}");
-        }
-    }
-
-    #[test]
-    fn checkpoints_come_back_and_a_garbled_one_is_empty() {
-        let world = World::new(1);
-        with(&world, |b| {
-            make(b, Path::new(DIR)).unwrap();
-            let mut dir = Home::open(b, Path::new(DIR)).unwrap();
-            let five = Offset::new(5).unwrap();
-            let point = Point {
-                topic: "t".into(),
-                index: 3,
-                recovery_point: five,
-                log_start: Offset::ZERO,
-                high_watermark: five,
-            };
-            dir.write_checkpoints(b, &[point]).unwrap();
-            let dir = Home::open(b, Path::new(DIR)).unwrap();
-            assert_eq!(dir.recovery_point("t", 3), Some(five));
-            assert_eq!(dir.log_start("t", 3), None);
-            let path = Path::new(DIR).join(Checkpoint::RecoveryPoint.file_name());
-            b.replace_file(&path, b"0\n2\nt 3 5\n").unwrap();
-            assert_eq!(Home::open(b, Path::new(DIR)).unwrap().recovery_point("t", 3), None);
-        });
-    }
-
-    #[test]
-    fn a_deleted_topic_does_not_come_back_after_a_power_cut() {
-        for seed in 0..40 {
-            let world = World::new(seed);
-            with(&world, |b| {
-                make(b, Path::new(DIR)).unwrap();
-                let mut dir = Home::open(b, Path::new(DIR)).unwrap();
-                dir.create_topic(b, "t", 2, random_id()).unwrap();
-                dir.delete_topic(b, "t", 2).unwrap();
-            });
-            world.power_cut();
-            let dir = with(&world, |b| Home::open(b, Path::new(DIR)).unwrap());
-            assert_eq!(dir.partitions(), [], "seed {seed}");
-        }
-    }
-
-    #[test]
-    fn a_created_topic_is_found_with_its_id_after_a_power_cut() {
-        for seed in 0..40 {
-            let (world, id) = (World::new(seed), random_id());
-            with(&world, |b| {
-                make(b, Path::new(DIR)).unwrap();
-                Home::open(b, Path::new(DIR)).unwrap().create_topic(b, "a-b", 1, id).unwrap();
-            });
-            world.power_cut();
-            let dir = with(&world, |b| Home::open(b, Path::new(DIR)).unwrap());
-            let one = FoundPartition { topic: "a-b".into(), index: 0, topic_id: Some(id) };
-            assert_eq!(dir.partitions(), [one], "seed {seed}");
-        }
-    }
+fn has_log<I: Io>(b: &mut Blocking<'_, I>, dir: &Path) -> Result<bool, DataDirError> {
+    let is_log = |name: &str| SegmentFile::parse(name).is_some_and(|f| f.kind == FileKind::Log);
+    let entries = b.list(dir).map_err(io("listing", dir))?;
+    Ok(entries.iter().any(|entry| is_log(&entry.name)))
 }

@@ -3,13 +3,18 @@
 //! Owns: what exists once a server. Never does: the data path. Left: `shard`, `log`, `io`. Right:
 //! `cli`, tests and the benchmark, which start servers.
 
+mod assembly;
 pub mod config;
 pub mod control;
 mod datadir;
+pub mod homes;
+mod keeping;
+mod opening;
+mod removal;
 mod requests;
 mod run;
 mod topic_config;
-mod topics;
+pub mod topics;
 mod units;
 
 pub use run::{RunError, Running, run, start};

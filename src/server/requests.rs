@@ -4,9 +4,11 @@
 //! cut), and waiting for the shards' part. Never does: the data path. Left: `topics`,
 //! `topic_config`, `protocol::topics`. Right: `control`, whose messages lead here.
 //!
-//! Create: directories and files synced, then the topic file, then the shards open, then the new
-//! catalogue, then the answer. Delete: out of the topic file, out of the catalogue, then the shards
-//! close, then the directories go.
+//! Create: into the topic file as being made, directories and files synced, the new catalogue, the
+//! shards open, then the answer; after a crash the next start makes what is missing. Delete: out of
+//! the topic file, its id noted there, out of the catalogue, the shards close, the directories are
+//! renamed, then the answer; after a crash the next start renames what has the id. What was renamed
+//! is removed later.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +16,7 @@ use std::sync::Arc;
 use super::control::{Asker, Control, Waiting, legal, topic_id};
 use super::datadir::random_id;
 use super::topic_config::{Defaults, Resolved, Row, canonical, known_name};
-use super::topics::Topic;
+use super::topics::{Deleted, Topic};
 use crate::errors::ErrorCode;
 use crate::format::identity::render_uuid;
 use crate::io::Io;
@@ -92,36 +94,84 @@ impl<I: Io> Control<I> {
             configs.insert(key.to_string(), value);
         }
         let notices = self.defaults.resolve(&configs).map_err(wrong)?.notices;
-        let topic =
-            Topic { name, id: render_uuid(random_id()), partitions: request.partitions, configs };
-        self.create_files(&topic).map_err(|e| {
-            (ErrorCode::KafkaStorageError, format!("creating {:?}: {e}", topic.name))
+        let places = self.homes.choose(request.partitions).ok_or_else(|| {
+            (ErrorCode::KafkaStorageError, "every data directory is offline".to_string())
         })?;
-        let (entry, specs) = self.entry(&topic, true);
+        let topic = Topic {
+            name,
+            id: render_uuid(random_id()),
+            partitions: request.partitions,
+            making: true,
+            dirs: self.topics.numbers_of(places.iter().filter_map(|&at| self.homes.number(at))),
+            configs,
+        };
+        self.make_topic(topic.clone(), &places)?;
+        let (entry, orders) = self.entry(&topic, true);
         let left = entry.partitions.iter().map(|p| p.handle).collect();
-        let name = topic.name.clone();
+        let name = topic.name;
         self.waiting.push(Waiting::Create { asker, name, left, failed: None, notices });
-        self.topics.topics.push(topic);
-        if let Err(error) = self.save_topics() {
-            self.topics.topics.pop();
-            self.waiting.pop();
-            return Err((ErrorCode::KafkaStorageError, error.to_string()));
-        }
         let mut entries = self.catalogue.topics().to_vec();
         entries.push(entry);
         self.catalogue = Arc::new(Catalogue::new(entries));
         self.broadcast_catalogue();
-        for (shard, spec) in specs {
-            self.send(shard, ToShard::Open(Box::new(spec)));
+        for (shard, order) in orders {
+            self.send(shard, order);
         }
         Ok(None)
     }
 
-    fn create_files(&mut self, topic: &Topic) -> Result<(), String> {
-        let mut blocking = Blocking::new(&mut self.io, self.pool.clone());
-        self.dir
-            .create_topic(&mut blocking, &topic.name, topic.partitions, topic_id(&topic.id))
-            .map_err(|error| error.to_string())
+    /// The topic and all its partitions are on the disk when this returns; on an error they are on
+    /// their way out.
+    fn make_topic(&mut self, topic: Topic, places: &[usize]) -> Result<(), Refused> {
+        let (name, id) = (topic.name.clone(), topic_id(&topic.id));
+        self.topics.topics.push(topic);
+        if let Err(error) = self.save_topics() {
+            self.topics.topics.pop();
+            self.topics_changed = true;
+            return Err((ErrorCode::KafkaStorageError, error.to_string()));
+        }
+        for (index, &at) in (0..).zip(places) {
+            let mut b = Blocking::new(&mut self.io, self.pool.clone());
+            if let Err(error) = self.homes.create(&mut b, at, (&name, index), id) {
+                let why = format!("creating {name:?}: {error}");
+                self.unmake_topic(&name);
+                self.storage_failed(vec![(at, error)]);
+                return Err((ErrorCode::KafkaStorageError, why));
+            }
+        }
+        // Said with the next change or checkpoint: until then a start only looks again.
+        if let Some(made) = self.topics.topics.last_mut() {
+            made.making = false;
+        }
+        self.topics_changed = true;
+        Ok(())
+    }
+
+    /// Takes back what there is of a topic whose creation failed.
+    fn unmake_topic(&mut self, name: &str) {
+        if let Some(topic) = self.topics.topics.pop() {
+            self.topics.deleted.push(Deleted { name: topic.name, id: topic.id });
+        }
+        if let Err(error) = self.save_topics() {
+            self.topics_changed = true;
+            tracing::error!("{error}; a restart before it can be written may bring {name:?} back");
+        }
+        self.set_aside(name, 0);
+    }
+
+    /// Renames a topic's directories and has them removed later.
+    fn set_aside(&mut self, name: &str, delay_ms: i64) {
+        let mut b = Blocking::new(&mut self.io, self.pool.clone());
+        let (gone, failed) = self.homes.delete(&mut b, name);
+        let due = self.removal_time(delay_ms);
+        for path in gone {
+            self.removals.add(path, due);
+        }
+        if failed.is_empty() {
+            self.forget_deleted();
+        }
+        self.topics_changed = true;
+        self.storage_failed(failed);
     }
 
     /// A shard opened a partition (or could not): a creation may be complete.
@@ -167,7 +217,10 @@ impl<I: Io> Control<I> {
         let request = DeleteRequest::parse(bytes).map_err(invalid)?;
         let entry = self.known(request.name)?;
         let before = self.topics.clone();
+        let delay_ms = self.delete_delay_ms(&entry.name);
+        let id = self.topics.find(&entry.name).map(|topic| topic.id.clone()).unwrap_or_default();
         self.topics.topics.retain(|topic| topic.name != entry.name);
+        self.topics.deleted.push(Deleted { name: entry.name.clone(), id });
         self.topics.generation = self.topics.generation.wrapping_add(1);
         if let Err(error) = self.save_topics() {
             self.topics = before;
@@ -181,36 +234,40 @@ impl<I: Io> Control<I> {
         for partition in &entry.partitions {
             self.send(partition.shard, ToShard::Drop(partition.handle));
         }
-        self.waiting.push(Waiting::Delete { asker, entry, left });
+        self.waiting.push(Waiting::Delete { asker, entry, left, delay_ms });
         Ok(None)
     }
 
-    /// A shard let a partition go: when all have, the directories go too.
+    fn delete_delay_ms(&self, name: &str) -> i64 {
+        self.resolved(name).settings.log.file_delete_delay_ms
+    }
+
+    /// A shard let a partition go: when all have, the directories go, too. The deletion stands in
+    /// the topic file: a directory that fails now is cleared when it is back.
     pub(super) fn dropped(&mut self, handle: Handle) {
         let at = self
             .waiting
             .iter()
             .position(|w| matches!(w, Waiting::Delete { left, .. } if left.contains(&handle)));
         let Some(at) = at else { return };
-        let Waiting::Delete { asker, entry, left } = &mut self.waiting[at] else { return };
+        let Waiting::Delete { asker, entry, left, delay_ms } = &mut self.waiting[at] else {
+            return;
+        };
         left.retain(|one| *one != handle);
         if !left.is_empty() {
             return;
         }
-        let (asker, entry) = (*asker, Arc::clone(entry));
+        let (asker, entry, delay_ms) = (*asker, Arc::clone(entry), *delay_ms);
         self.waiting.remove(at);
         for partition in &entry.partitions {
             self.free.push(handle_index(partition.handle) as u32);
             self.offline.remove(&partition.handle);
+            self.unfit.remove(&(entry.name.clone(), partition.index));
         }
-        let mut blocking = Blocking::new(&mut self.io, self.pool.clone());
-        let partitions = entry.partitions.len() as u32;
-        match self.dir.delete_topic(&mut blocking, &entry.name, partitions) {
-            Ok(()) => match body(&DeleteResponse) {
-                Ok(body) => self.answer(asker, ErrorCode::None, body),
-                Err((code, why)) => self.refuse(asker, code, why),
-            },
-            Err(error) => self.refuse(asker, ErrorCode::KafkaStorageError, error),
+        self.set_aside(&entry.name, delay_ms);
+        match body(&DeleteResponse) {
+            Ok(body) => self.answer(asker, ErrorCode::None, body),
+            Err((code, why)) => self.refuse(asker, code, why),
         }
     }
 

@@ -3,11 +3,12 @@
 //! Owns: the threads. Never does: requests. Left: `config`, `control`, `shard`, `io`. Right: `cli`
 //! (`run`), tests and the benchmark (`start`).
 //!
-//! Start: settings, engine, lock and scan of the data directory, shards with their listeners,
-//! recovery, then connections. Stop: as `control` says; the lock goes last.
+//! Start: settings, engine, lock and scan of the data directories, shards with their listeners,
+//! recovery, then connections. Stop: as `control` says; the locks go last.
 
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
+use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ use super::config::{
     Config, ConfigError, EngineFlag, FetchPathFlag, Flags, ValidateFlag, WritePathFlag,
 };
 use super::control::{Control, ControlError, Phase};
-use super::datadir::{self, Home};
+use super::homes::Homes;
 use crate::format::validate::Depth;
 use crate::io::blocking::Blocking;
 use crate::io::buffers::Pool;
@@ -27,7 +28,6 @@ use crate::io::probe::{DirFacts, Features};
 use crate::io::syscall::{SyscallIo, SyscallOptions};
 use crate::io::uring::{UringIo, UringOptions, WritePath};
 use crate::io::{Errno, FileId, Io, affinity, signal};
-use crate::log::datadir::DataDirError;
 use crate::shard::mailbox::{ControlBox, FromShard, MAILBOX_MESSAGES_MAX, ShardBox, ToShard};
 use crate::shard::{FetchPath, Hello, Shard, ShardConfig};
 use crate::types::{AckLevel, Micros, ShardId};
@@ -148,16 +148,11 @@ fn serve(
     let mut io = SyscallIo::new(SyscallOptions::inline())
         .map_err(|e| RunError::Engine(format!("the control thread's engine: {e}")))?;
     let mut blocking = Blocking::new(&mut io, Pool::new(64 << 20));
-    let fault = |error: DataDirError| super::control::fault(&config.data_dir, error);
-    datadir::make(&mut blocking, &config.data_dir).map_err(fault)?;
     let without_locks =
         if config.allow_unlocked { WithoutLocks::Proceed } else { WithoutLocks::Refuse };
-    let lock = DirLock::acquire(&config.data_dir, without_locks)
-        .map_err(|error| super::control::fault(&config.data_dir, error))?;
-    let dir = Home::open(&mut blocking, &config.data_dir).map_err(fault)?;
-    let facts = DirFacts::probe(&config.data_dir)
-        .map_err(|errno| super::control::fault(&config.data_dir, errno))?;
-    let write_path = write_path(&config, &chosen, &facts);
+    let mut lock = |dir: &Path| DirLock::acquire(dir, without_locks).map(Some);
+    let (homes, topics) = Homes::open(&mut blocking, &config.data_dirs, &mut lock)?;
+    let write_path = write_path(&config, &chosen, &probe(&homes));
     let started = Threads::start(&config, &chosen, write_path, &sender);
     let mut threads = match started {
         // R60: one ring worked, as many as there are shards do not.
@@ -170,19 +165,22 @@ fn serve(
     };
     let addresses = threads.addresses.clone();
     let boxes = threads.boxes.clone();
-    threads.introduce(hello(&config, &chosen, &dir, &addresses));
+    threads.introduce(hello(&config, &chosen, &homes, &addresses));
     let interval = config.checkpoint_interval;
-    let mut control = Control::new(io, config, dir, boxes)?;
+    let mut control = Control::new(io, config, homes, topics, boxes)?;
     control.open_all();
     let mut told = false;
     let mut next = Instant::now() + interval;
     while control.phase() != Phase::Ended {
-        match messages.recv_timeout(next.saturating_duration_since(Instant::now())) {
+        let left = next.saturating_duration_since(Instant::now());
+        let wait = control.removal_due().map_or(left, |due| due.min(left));
+        match messages.recv_timeout(wait) {
             Ok(message) => control.handle(message),
-            Err(RecvTimeoutError::Timeout) => {
+            Err(RecvTimeoutError::Timeout) if Instant::now() >= next => {
                 control.checkpoint();
                 next = Instant::now() + interval;
             }
+            Err(RecvTimeoutError::Timeout) => control.remove_some(),
             Err(RecvTimeoutError::Disconnected) => break,
         }
         if control.phase() == Phase::Serving && !told {
@@ -192,7 +190,7 @@ fn serve(
         }
     }
     threads.join();
-    drop(lock);
+    // The locks of the data directories go with `control`, behind everything else.
     control.failure().map_or(Ok(()), |why| Err(RunError::Failed(why)))
 }
 
@@ -200,22 +198,49 @@ fn may_fall_back(config: &Config, chosen: &Chosen) -> bool {
     config.engine == EngineFlag::Auto && chosen.kind != EngineKind::Syscall
 }
 
-/// Where buffered writes go, and the start lines that say what the directory is good for.
-fn write_path(config: &Config, chosen: &Chosen, facts: &DirFacts) -> WritePath {
-    if facts.durable.holds {
-        tracing::info!("flush policy {}: {}", config.flush, config.flush.promise());
-    } else {
+/// What each directory that is online is good for.
+fn probe(homes: &Homes) -> Vec<DirFacts> {
+    let mut all = Vec::new();
+    for dir in homes.dirs().iter().filter(|dir| dir.failure().is_none()) {
+        match DirFacts::probe(&dir.path) {
+            Ok(facts) => {
+                let device = facts.device.as_ref().map_or("no known device", |one| &one.name);
+                tracing::info!(
+                    "data directory {}: {} on {device}, {} partitions",
+                    dir.path.display(),
+                    facts.fs,
+                    dir.partitions()
+                );
+                all.push(facts);
+            }
+            // A full disk, say: what is there can be served (R21).
+            Err(errno) => tracing::warn!("data directory {}: {errno}", dir.path.display()),
+        }
+    }
+    all
+}
+
+/// Where buffered writes go, and the start lines that say what the directories are good for (D15).
+fn write_path(config: &Config, chosen: &Chosen, dirs: &[DirFacts]) -> WritePath {
+    tracing::info!("flush policy {}: {}", config.flush, config.flush.promise());
+    for facts in dirs.iter().filter(|facts| !facts.durable.holds) {
         tracing::warn!(
-            "flush policy {}: {} - but not here: {}",
+            "flush policy {}: {} - but not in {}: {}",
             config.flush,
             config.flush.promise(),
+            facts.path.display(),
             facts.durable.why
         );
     }
+    // One ring serves all directories: it writes inline only where that is so in each of them.
+    let slowest = dirs.iter().find(|facts| !facts.inline_writes.inline).or(dirs.first());
     let (path, why) = match config.write_path {
         WritePathFlag::Ring => (WritePath::Ring, "asked for"),
         WritePathFlag::Direct => (WritePath::Direct, "asked for"),
-        WritePathFlag::Auto => (facts.write_path(), facts.inline_writes.why.as_str()),
+        WritePathFlag::Auto => match slowest {
+            Some(facts) => (facts.write_path(), facts.inline_writes.why.as_str()),
+            None => (WritePath::Direct, "no directory could be tried"),
+        },
     };
     if chosen.kind != EngineKind::Syscall {
         tracing::info!("buffered writes: {path:?} ({why})");
@@ -223,7 +248,7 @@ fn write_path(config: &Config, chosen: &Chosen, facts: &DirFacts) -> WritePath {
     path
 }
 
-fn hello(config: &Config, chosen: &Chosen, dir: &Home, at: &[SocketAddr]) -> Hello {
+fn hello(config: &Config, chosen: &Chosen, homes: &Homes, at: &[SocketAddr]) -> Hello {
     let host = |address: &SocketAddr| match &config.advertise {
         Some(host) => host.clone(),
         None if address.ip().is_unspecified() => String::new(),
@@ -231,8 +256,8 @@ fn hello(config: &Config, chosen: &Chosen, dir: &Home, at: &[SocketAddr]) -> Hel
     };
     Hello {
         server: format!("ringlog {}", env!("CARGO_PKG_VERSION")),
-        cluster_id: dir.cluster_id().to_string(),
-        node_id: dir.node_id(),
+        cluster_id: homes.cluster_id().to_string(),
+        node_id: homes.node_id(),
         engine: chosen.kind.to_string(),
         flush_policy: config.flush.to_string(),
         policy_level: match config.flush.promises_durable() {

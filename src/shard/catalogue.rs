@@ -48,6 +48,8 @@ macro_rules! marks {
 marks! {
     /// First offset a reader may ask for.
     start,
+    /// Base offset of the first segment.
+    first_base,
     /// What a consumer may read (exclusive).
     high_watermark,
     /// End of what was given offsets.
@@ -66,6 +68,11 @@ marks! {
     /// 0 open, 1 read-only, 2 no space, 3 poisoned, 4 closed, 5 not open.
     state,
 }
+
+/// [`Marks`]'s `state` of a partition whose write or flush failed.
+pub const STATE_POISONED: i64 = 3;
+/// [`Marks`]'s `state` of a partition that no shard has open.
+pub const STATE_NOT_OPEN: i64 = 5;
 
 pub const STATE_NAMES: [&str; 6] =
     ["open", "read-only", "no space", "poisoned", "closed", "not open"];

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use super::catalogue::STATE_NOT_OPEN;
 use super::conn::{Answer, ConnId, State};
 use super::fetch::Ask;
 use super::jobs::Job;
@@ -18,6 +19,7 @@ use crate::io::Io;
 use crate::log::Waiter;
 use crate::protocol::api::{Api, Message, RequestHeader, encode_response};
 use crate::protocol::cursor::WireError;
+use crate::protocol::epochs::{EpochEndRequest, EpochEndResponse};
 use crate::protocol::error::{Detail, encode_error};
 use crate::protocol::fetch::FetchRequest;
 use crate::protocol::hello::{HelloRequest, HelloResponse, Limits, ShardAddress};
@@ -66,6 +68,7 @@ impl<I: Io> Shard<I> {
             Api::Fetch => self.fetch(id, header, body),
             Api::ListOffsets => self.list_offsets(id, header, body),
             Api::Flush => self.flush(id, header, body),
+            Api::EpochEnd => self.epoch_end(id, header, body),
             _ => {
                 self.forward(id, header, body);
                 Ok(())
@@ -174,6 +177,27 @@ impl<I: Io> Shard<I> {
         Ok(())
     }
 
+    fn epoch_end(
+        &mut self,
+        id: ConnId,
+        header: &RequestHeader,
+        body: &[u8],
+    ) -> Result<(), WireError> {
+        let request = EpochEndRequest::parse(body)?;
+        let slot = self.parts.find(request.handle);
+        let Some(known) = slot.and_then(|slot| self.parts.get(slot)) else {
+            let refused = self.not_here(request.handle);
+            self.refuse(id, header, refused);
+            return Ok(());
+        };
+        let found = known.partition.end_offset_for_epoch(request.epoch);
+        let (epoch, end) = found.map_or((-1, -1), |(epoch, end)| (epoch, end.get()));
+        let mut frame = Vec::new();
+        encode(Api::EpochEnd, header.correlation, &EpochEndResponse { epoch, end }, &mut frame);
+        self.answer(id, header, Answer::Frame(frame));
+        Ok(())
+    }
+
     fn forward(&mut self, id: ConnId, header: &RequestHeader, body: &[u8]) {
         if !self.control.has_room() {
             let message = "the control thread is busy: try again".to_string();
@@ -216,6 +240,7 @@ impl<I: Io> Shard<I> {
                 self.accept();
             }
             ToShard::Drop(handle) => self.drop_partition(handle),
+            ToShard::Offline { handle, why } => self.take_offline(handle, why),
             ToShard::Alter(handle, settings) => {
                 let now = self.now;
                 if let Some(slot) = self.parts.find(handle) {
@@ -302,7 +327,7 @@ fn known(topic: &super::catalogue::TopicEntry) -> TopicMeta<'_> {
                 start: marks.start,
                 high_watermark: marks.high_watermark,
                 error: match marks.state {
-                    5 => ErrorCode::KafkaStorageError.code(),
+                    STATE_NOT_OPEN => ErrorCode::KafkaStorageError.code(),
                     _ => ErrorCode::None.code(),
                 },
             }

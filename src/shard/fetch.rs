@@ -34,6 +34,7 @@ pub struct Ask {
 pub struct AskPart {
     pub handle: Handle,
     pub offset: i64,
+    pub last_epoch: i32,
     pub max_bytes: u32,
 }
 
@@ -50,6 +51,7 @@ impl Ask {
         let part = |part: crate::protocol::fetch::FetchPart| AskPart {
             handle: part.handle,
             offset: part.offset,
+            last_epoch: part.last_epoch,
             max_bytes: part.max_bytes,
         };
         Ask {
@@ -67,6 +69,7 @@ pub enum Found {
     Error {
         code: ErrorCode,
         message: String,
+        detail: Detail,
         start: i64,
         high_watermark: i64,
     },
@@ -189,17 +192,9 @@ impl Fetch {
     }
 
     fn error_body(found: &Found) -> Vec<u8> {
-        let Found::Error { code, message, start, high_watermark } = found else {
-            return Vec::new();
-        };
-        let detail = match code {
-            ErrorCode::OffsetOutOfRange => {
-                Detail::Range { start: *start, high_watermark: *high_watermark }
-            }
-            _ => Detail::None,
-        };
+        let Found::Error { message, detail, .. } = found else { return Vec::new() };
         let mut body = Vec::new();
-        ErrorBody { message, detail }.encode(&mut body);
+        ErrorBody { message, detail: *detail }.encode(&mut body);
         body
     }
 

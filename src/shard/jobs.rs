@@ -14,7 +14,7 @@ use super::tick::Label;
 use super::{FetchPath, Shard};
 use crate::errors::ErrorCode;
 use crate::io::{Errno, FileId, Io, Op, Outcome};
-use crate::log::{Located, OffsetLookup, Partition, Step, TimeLookup};
+use crate::log::{Diverged, Located, OffsetLookup, Partition, Step, TimeLookup};
 use crate::protocol::error::Detail;
 use crate::types::{Handle, Micros, Offset, WallMs};
 
@@ -240,31 +240,33 @@ impl<I: Io> Shard<I> {
         (max, whole_first): (u32, bool),
         came: Option<Came>,
     ) -> Option<Found> {
-        let fail = |code, message, (start, high_watermark)| {
-            Some(Found::Error { code, message, start, high_watermark })
+        let fail = |code, message, detail, (start, high_watermark)| {
+            Some(Found::Error { code, message, detail, start, high_watermark })
         };
         let Some(slot) = self.parts.find(part.handle) else {
             let (code, message, _) = self.not_here(part.handle);
-            return fail(code, message, (-1, -1));
+            return fail(code, message, Detail::None, (-1, -1));
         };
         let known = self.parts.get(slot)?;
         let partition = &mut known.partition;
         let range = (partition.log_start().get(), partition.high_watermark().get());
         let Some(offset) = Offset::new(part.offset) else {
-            let message = format!("offset {} is outside {}..={}", part.offset, range.0, range.1);
-            return fail(ErrorCode::OffsetOutOfRange, message, range);
+            return Some(out_of_range(part.offset, range));
         };
+        if let Some(cut) = partition.diverged(offset, part.last_epoch) {
+            return Some(cut_off(part, &cut, range));
+        }
         let lookup =
             fetch.lookup.get_or_insert_with(|| OffsetLookup::new(offset, max, whole_first));
         let step = match advance(lookup, partition, came) {
             Ok(step) => step,
-            Err(why) => return fail(ErrorCode::KafkaStorageError, why, range),
+            Err(why) => return fail(ErrorCode::KafkaStorageError, why, Detail::None, range),
         };
         self.parts.touch_if_work(slot);
         let (start, high_watermark) = range;
         let located = match self.submit_step(id, step)? {
             Ok(located) => located,
-            Err(why) => return fail(ErrorCode::KafkaStorageError, why, range),
+            Err(why) => return fail(ErrorCode::KafkaStorageError, why, Detail::None, range),
         };
         Some(match located {
             Located::Range(range) => {
@@ -274,17 +276,16 @@ impl<I: Io> Shard<I> {
             Located::AtEnd => Found::Empty { start, high_watermark, limited: false },
             Located::NoRoom => Found::Empty { start, high_watermark, limited: true },
             Located::OutOfRange { start, end } => {
-                let message = format!("offset {offset} is outside {start}..={end}");
-                tracing::info!("fetch of handle {:#x}: {message}", part.handle.0);
-                return fail(ErrorCode::OffsetOutOfRange, message, (start.get(), end.get()));
+                out_of_range(part.offset, (start.get(), end.get()))
             }
             Located::Corrupt { path, pos, first, next } => {
                 let message = format!(
                     "{}: damaged at byte {pos}: offsets {first} to {next} (exclusive) are lost; \
-                     `ringlog dump` shows the file, reading goes on at {next}",
+                     `ringlog verify` says more, reading goes on at {next}",
                     path.display()
                 );
-                return fail(ErrorCode::CorruptMessage, message, range);
+                let detail = Detail::Damage { first: first.get(), next: next.get() };
+                return fail(ErrorCode::CorruptMessage, message, detail, range);
             }
         })
     }
@@ -399,6 +400,35 @@ impl<I: Io> Shard<I> {
             Detail::None,
         )
     }
+}
+
+fn out_of_range(offset: i64, (start, high_watermark): (i64, i64)) -> Found {
+    let message = format!("offset {offset} is outside {start}..={high_watermark}");
+    tracing::info!("fetch: {message}");
+    Found::Error {
+        code: ErrorCode::OffsetOutOfRange,
+        message,
+        detail: Detail::Range { start, high_watermark },
+        start,
+        high_watermark,
+    }
+}
+
+/// What a reader is told whose history the log no longer shares (R11).
+fn cut_off(part: AskPart, cut: &Diverged, (start, high_watermark): (i64, i64)) -> Found {
+    let Diverged { epoch, end, unknown } = *cut;
+    let (code, why) = match unknown {
+        true => (ErrorCode::UnknownLeaderEpoch, "this log never had that epoch"),
+        false => (ErrorCode::FencedLeaderEpoch, "the log was cut"),
+    };
+    let message = format!(
+        "offset {} was read up to in leader epoch {}: {why}; what was read from offset {end} on \
+         is lost",
+        part.offset, part.last_epoch
+    );
+    tracing::info!("fetch of handle {:#x}: {message}", part.handle.0);
+    let detail = Detail::Diverged { epoch, end: end.get() };
+    Found::Error { code, message, detail, start, high_watermark }
 }
 
 /// What came back for a job: its op, and how it went.

@@ -70,6 +70,11 @@ pub enum ToShard {
     /// Take connections.
     Serve,
     Drop(Handle),
+    /// Nothing can be done for this partition, open or not: its requests are answered with `why`.
+    Offline {
+        handle: Handle,
+        why: Arc<str>,
+    },
     Alter(Handle, Box<Settings>),
     Catalogue(Arc<Catalogue>),
     /// The control thread's answer to a forwarded request.
@@ -111,6 +116,10 @@ pub enum FromShard {
         waiter: Waiter,
         api: u8,
         body: Vec<u8>,
+    },
+    /// A write or flush of this partition failed (D11): its directory may have failed, too.
+    Poisoned {
+        handle: Handle,
     },
     Snapshot {
         shard: ShardId,

@@ -13,6 +13,7 @@ mod conns;
 mod control;
 mod fetch;
 mod jobs;
+mod offline;
 mod offsets;
 mod parts;
 mod produce;

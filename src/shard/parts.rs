@@ -5,10 +5,10 @@
 //! Left: `log`. Right: `tick`, `produce`, `jobs`, `control`.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 
-use super::catalogue::{Marks, MarksNow, Owner, handle_index};
+use super::catalogue::{Marks, MarksNow, Owner, STATE_NOT_OPEN, STATE_POISONED, handle_index};
 use super::conn::{Answer, ConnId, State};
 use super::histograms::Stage;
 use super::mailbox::{Closed, FromShard, PartitionSpec, Settings, Waiter};
@@ -33,6 +33,8 @@ pub(super) enum Closing {
     Stop,
     /// Its disk was full when it was opened: it is opened again (R21).
     Reopen,
+    /// Its data directory failed.
+    Offline,
 }
 
 pub struct Slot {
@@ -53,6 +55,8 @@ pub struct Slot {
     /// The earliest deadline that stands in the heap.
     queued: Micros,
     high_seen: Offset,
+    /// The control thread knows that it is poisoned.
+    poison_told: bool,
     /// Ops in the kernel.
     in_flight: u32,
 }
@@ -65,6 +69,8 @@ pub struct Parts {
     by_index: Vec<u32>,
     touched: Vec<u32>,
     deadlines: BinaryHeap<Reverse<(Micros, u32)>>,
+    /// Partitions that cannot be served here, and why.
+    pub(super) offline: HashMap<Handle, Arc<str>>,
 }
 
 impl Parts {
@@ -94,6 +100,7 @@ impl Parts {
             closing: Closing::No,
             queued: Micros::NEVER,
             high_seen,
+            poison_told: false,
             in_flight: 0,
         };
         let at = self.free.pop().unwrap_or_else(|| {
@@ -162,7 +169,10 @@ impl<I: Io> Shard<I> {
                 self.publish(slot);
                 Ok(())
             }
-            Err(why) => Err(why),
+            Err(why) => {
+                self.parts.offline.insert(handle, why.as_str().into());
+                Err(why)
+            }
         };
         self.control.send(FromShard::Opened { shard, handle, result });
     }
@@ -186,7 +196,7 @@ impl<I: Io> Shard<I> {
         self.restless |= !self.done.is_empty();
         opened.map(|(partition, _)| partition).map_err(|error| {
             tracing::error!("{}-{} stays offline: {error}", spec.topic, spec.index);
-            spec.marks.publish(MarksNow { state: 5, ..MarksNow::default() });
+            spec.marks.publish(MarksNow { state: STATE_NOT_OPEN, ..MarksNow::default() });
             error.to_string()
         })
     }
@@ -199,7 +209,10 @@ impl<I: Io> Shard<I> {
                 (ErrorCode::NotOwner, message, Detail::Owner(shard))
             }
             Owner::Shard(_) => {
-                let message = "the partition is offline; the server's log says why".to_string();
+                let message = match self.parts.offline.get(&handle) {
+                    Some(why) => format!("the partition is offline: {why}"),
+                    None => "the partition is offline; the server's log says why".to_string(),
+                };
                 (ErrorCode::KafkaStorageError, message, Detail::None)
             }
             Owner::Stale => {
@@ -266,8 +279,10 @@ impl<I: Io> Shard<I> {
     fn publish(&mut self, slot: u32) {
         let Some(known) = self.parts.get(slot) else { return };
         let partition = &known.partition;
+        let is_poisoned = matches!(partition.state(), PartitionState::Poisoned { .. });
         known.marks.publish(MarksNow {
             start: partition.log_start().get(),
+            first_base: partition.first_base().get(),
             high_watermark: partition.high_watermark().get(),
             staged: partition.staged_end().get(),
             written: partition.written_end().get(),
@@ -283,6 +298,17 @@ impl<I: Io> Shard<I> {
             for job in std::mem::take(&mut known.parked) {
                 self.wake_job(job);
             }
+        }
+        self.tell_poison(slot, is_poisoned);
+    }
+
+    /// Once for each partition; not for one that is on its way out.
+    fn tell_poison(&mut self, slot: u32, is_poisoned: bool) {
+        let Some(known) = self.parts.get(slot).filter(|_| is_poisoned) else { return };
+        if !known.poison_told && known.closing == Closing::No {
+            known.poison_told = true;
+            let handle = known.handle;
+            self.control.send(FromShard::Poisoned { handle });
         }
     }
 
@@ -339,6 +365,7 @@ impl<I: Io> Shard<I> {
     }
 
     pub(super) fn drop_partition(&mut self, handle: Handle) {
+        self.parts.offline.remove(&handle);
         let Some(slot) = self.parts.find(handle) else {
             self.control.send(FromShard::Dropped { shard: self.config.id, handle });
             return;
@@ -379,9 +406,10 @@ impl<I: Io> Shard<I> {
             return;
         }
         let (handle, closing) = (known.handle, known.closing);
-        if closing == Closing::Reopen {
-            self.reopen(slot);
-            return;
+        match closing {
+            Closing::Reopen => return self.reopen(slot),
+            Closing::Offline => return self.gone_offline(slot),
+            Closing::No | Closing::Drop | Closing::Stop => {}
         }
         let clean = known.partition.closed_clean();
         self.remove_slot(slot, handle);
@@ -399,6 +427,7 @@ impl<I: Io> Shard<I> {
     fn let_go(&mut self, handle: Handle, closing: Closing, clean: bool) {
         match closing {
             Closing::Drop => {
+                self.parts.offline.remove(&handle);
                 self.control.send(FromShard::Dropped { shard: self.config.id, handle });
             }
             _ => self.closed.push(Closed { handle, clean }),
@@ -420,6 +449,6 @@ fn state_mark(state: &PartitionState) -> i64 {
         PartitionState::Open => 0,
         PartitionState::ReadOnly => 1,
         PartitionState::NoSpace => 2,
-        PartitionState::Poisoned { .. } => 3,
+        PartitionState::Poisoned { .. } => STATE_POISONED,
     }
 }

@@ -73,7 +73,7 @@ impl<I: Io> Shard<I> {
         }
     }
 
-    fn fail_job(&mut self, id: u32, why: &str) {
+    pub(super) fn fail_job(&mut self, id: u32, why: &str) {
         let (api, correlation) = match self.jobs.peek(id) {
             Some(Job::Fetch(fetch)) => (Api::Fetch, fetch.correlation),
             Some(Job::Offsets(job)) => (Api::ListOffsets, job.correlation),

@@ -33,7 +33,7 @@ fn ask(parts: &[FetchPart], max_bytes: u32, min_bytes: u32, wait_ms: u32) -> Fet
 }
 
 fn part(handle: Handle, offset: i64, max_bytes: u32) -> FetchPart {
-    FetchPart { handle, offset, max_bytes }
+    FetchPart { handle, offset, last_epoch: -1, max_bytes }
 }
 
 /// Bytes of each part of a fetch response.

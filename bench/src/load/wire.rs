@@ -131,8 +131,12 @@ impl Cursor {
 
     /// The next request, whole.
     pub fn request(&self, correlation: u32) -> Vec<u8> {
-        let parts =
-            [FetchPart { handle: self.handle, offset: self.next, max_bytes: FETCH_BYTES as u32 }];
+        let parts = [FetchPart {
+            handle: self.handle,
+            offset: self.next,
+            last_epoch: -1,
+            max_bytes: FETCH_BYTES as u32,
+        }];
         let request = FetchRequest {
             max_bytes: FETCH_BYTES as u32,
             min_bytes: 1,

@@ -4,10 +4,8 @@
 //! Right: `scan`, `resync`, `load`.
 
 use super::Fault;
-use crate::format::batch::{
-    self, ATTRIBUTES, BatchError, BatchHeader, HEADER_LEN, counts_possible,
-};
-use crate::format::checksum::Crc32c;
+use crate::format::batch::{BatchError, BatchHeader, HEADER_LEN, counts_possible};
+use crate::format::stored::{self, Checksum};
 use crate::io::blocking::Blocking;
 use crate::io::{Errno, FileId, Io};
 
@@ -22,11 +20,13 @@ pub(super) struct FileCursor {
     at: u64,
     /// Bytes read from the file so far.
     pub read: u64,
+    /// Of all that was found sound: formats only get newer.
+    pub newest_magic: i8,
 }
 
 impl FileCursor {
     pub fn new(file: FileId, len: u64) -> FileCursor {
-        FileCursor { file, len, window: Vec::new(), at: 0, read: 0 }
+        FileCursor { file, len, window: Vec::new(), at: 0, read: 0, newest_magic: 0 }
     }
 
     /// The bytes at `pos`: at least `want` of them unless the file ends. `want` is at most a
@@ -58,7 +58,7 @@ impl FileCursor {
         pos: u64,
     ) -> Result<Result<BatchHeader, Fault>, Errno> {
         let left = self.len.saturating_sub(pos);
-        let header = match batch::parse_header(self.bytes(b, pos, HEADER_LEN)?) {
+        let header = match stored::parse_header(self.bytes(b, pos, HEADER_LEN)?) {
             Ok(header) => header,
             Err(BatchError::NeedMore { need, .. }) => {
                 return Ok(Err(Fault::CutShort { have: left, need: need as u64 }));
@@ -83,8 +83,8 @@ impl FileCursor {
             Err(fault) => return Ok(Err(fault)),
         };
         let end = pos + header.total_len() as u64;
-        let mut at = pos + ATTRIBUTES as u64;
-        let mut crc = Crc32c::new();
+        let mut at = pos + Checksum::from(&header) as u64;
+        let mut crc = Checksum::new(&header);
         while at < end {
             let want = usize::try_from(end - at).unwrap_or(usize::MAX).min(WINDOW_BYTES);
             let bytes = self.bytes(b, at, want)?;
@@ -100,7 +100,10 @@ impl FileCursor {
                 last_offset_delta: header.last_offset_delta,
             }
             .into()),
-            true => Ok(header),
+            true => {
+                self.newest_magic = self.newest_magic.max(header.magic);
+                Ok(header)
+            }
         })
     }
 }

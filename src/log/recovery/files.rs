@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::OpenError;
+use super::{OpenError, cut, swap};
 use crate::format::name::{FileKind, FileState, SegmentFile, file_name};
 use crate::io::Io;
 use crate::io::blocking::Blocking;
@@ -32,22 +32,23 @@ pub(super) fn path_of(dir: &Path, base: Offset, kind: FileKind) -> PathBuf {
     dir.join(file_name(base.get(), kind))
 }
 
-/// Lists the directory. Files of interrupted deletions and unfinished compactions go, and so do
-/// indexes without their log.
-pub(super) fn find<I: Io>(b: &mut Blocking<'_, I>, dir: &Path) -> Result<Found, OpenError> {
+fn list<I: Io>(b: &mut Blocking<'_, I>, dir: &Path) -> Result<Vec<SegmentFile>, OpenError> {
     let entries = b.list(dir).map_err(OpenError::io("listing", dir))?;
-    let mut files = Vec::new();
-    for entry in entries.iter().filter(|entry| !entry.is_dir) {
-        let Some(file) = SegmentFile::parse(&entry.name) else { continue };
-        let path = dir.join(&entry.name);
-        match file.state {
-            FileState::Live => files.push(file),
-            FileState::Swap => return Err(OpenError::Swap { path }),
-            FileState::Deleted | FileState::Cleaned => {
-                b.unlink(&path).map_err(OpenError::io("removing", path))?;
-            }
-        }
+    let files = entries.iter().filter(|entry| !entry.is_dir);
+    Ok(files.filter_map(|entry| SegmentFile::parse(&entry.name)).collect())
+}
+
+/// Lists the directory. What an interrupted deletion left goes, and so do indexes without their
+/// log; an interrupted compaction is finished or undone.
+pub(super) fn find<I: Io>(b: &mut Blocking<'_, I>, dir: &Path) -> Result<Found, OpenError> {
+    let mut files = list(b, dir)?;
+    for file in files.iter().filter(|file| file.state == FileState::Deleted) {
+        cut::remove(b, &dir.join(file.to_string()))?;
     }
+    if swap::settle(b, dir, &files)? {
+        files = list(b, dir)?;
+    }
+    files.retain(|file| file.state == FileState::Live);
     let mut found = Found::default();
     let has = |base: i64, kind| files.contains(&SegmentFile::live(base, kind));
     for file in &files {

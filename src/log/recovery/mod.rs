@@ -3,9 +3,9 @@
 //! Owns: the order of recovery (D4 to D9). Never does: serving; deciding about other partitions.
 //! Left: `io::blocking`, `format`. Right: `partition` (made from what is found), `server`.
 //!
-//! `files` reads the directory, `cursor` and `scan` judge bytes, `resync` looks behind a bad batch,
-//! `load` brings what is trusted, `cut` takes away what is not, `epochs` keeps the leader epochs,
-//! `snapshots` the producers.
+//! `files` reads the directory, `swap` ends interrupted compactions, `cursor` and `scan` judge
+//! bytes, `resync` looks behind a bad batch, `load` brings what is trusted, `cut` takes away what
+//! is not, `epochs` keeps the leader epochs, `snapshots` the producers.
 
 mod cursor;
 mod cut;
@@ -16,6 +16,7 @@ mod open;
 mod resync;
 mod scan;
 mod snapshots;
+mod swap;
 
 use std::path::PathBuf;
 
@@ -116,13 +117,12 @@ pub struct OpenReport {
 pub enum OpenError {
     #[error("{what} {}: {errno}", path.display())]
     Io { what: &'static str, path: PathBuf, errno: Errno },
-    #[error("{} holds messages of format v{magic}, which is not served", path.display())]
-    Legacy { path: PathBuf, magic: i8 },
     #[error(
-        "{}: a broker's compaction was interrupted; start that broker once to finish it",
+        "{}, position {pos}: {fault}; it was to replace other segments, none of which was touched: \
+         move it away to keep those",
         path.display()
     )]
-    Swap { path: PathBuf },
+    Swap { path: PathBuf, pos: u64, fault: Fault },
 }
 
 impl OpenError {

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::cursor::FileCursor;
 use super::files::{Found, LogFiles, path_of};
-use super::scan::{Scanned, legacy_magic, scan};
+use super::scan::{Scanned, scan};
 use super::snapshots::Replay;
 use super::{Cut, Damaged, Fault, OpenError, OpenParams, OpenReport};
 use super::{cut, epochs, files, load};
@@ -214,10 +214,6 @@ impl<I: Io> Opening<'_, '_, I> {
         self.b.fdatasync(file).map_err(OpenError::io("flushing", path))?;
         self.b.drop_cache(file).map_err(OpenError::io("dropping the cache of", path))?;
         let mut cursor = FileCursor::new(file, log.len);
-        let magic = legacy_magic(self.b, &mut cursor).map_err(OpenError::io("reading", path))?;
-        if let Some(magic) = magic {
-            return Err(OpenError::Legacy { path: path.to_path_buf(), magic });
-        }
         let params = OpenParams { recovery_point: Some(point), ..self.params.clone() };
         let scanned = scan(self.b, &mut cursor, log.base, &params, &mut self.producers);
         let scanned = scanned.map_err(OpenError::io("reading", path))?;
@@ -382,6 +378,7 @@ impl<I: Io> Opening<'_, '_, I> {
             segments: Segments::new(std::mem::take(&mut self.segments)),
             log_start,
             leader_epoch: epoch,
+            epochs: cache,
             read_only: self.report.read_only,
             producers: std::mem::take(&mut self.producers.state),
             pool: pool.clone(),

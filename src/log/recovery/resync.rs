@@ -4,7 +4,8 @@
 //! `scan`.
 
 use super::cursor::FileCursor;
-use crate::format::batch::{BatchHeader, HEADER_LEN, LENGTH_PREFIX, parse_header};
+use crate::format::batch::{BatchHeader, HEADER_LEN};
+use crate::format::stored::{self, STORED_LEN_MIN};
 use crate::io::blocking::Blocking;
 use crate::io::{Errno, Io};
 use crate::types::Offset;
@@ -30,9 +31,9 @@ pub(super) fn next_batch<I: Io>(
         }
     }
     let mut at = pos + 1;
-    while at + HEADER_LEN as u64 <= cursor.len {
+    while at + STORED_LEN_MIN as u64 <= cursor.len {
         let Some(candidate) = candidate(b, cursor, at, next)? else {
-            at += (STEP_BYTES - HEADER_LEN) as u64;
+            at += (STEP_BYTES - HEADER_LEN + 1) as u64;
             continue;
         };
         if let Some(found) = sound(b, cursor, candidate, next)? {
@@ -55,22 +56,24 @@ fn candidate<I: Io>(
     at: u64,
     next: Offset,
 ) -> Result<Option<u64>, Errno> {
-    let len = cursor.len;
+    let (len, newest) = (cursor.len, cursor.newest_magic);
     let bytes = cursor.bytes(b, at, STEP_BYTES)?;
     let bytes = bytes.get(..STEP_BYTES).unwrap_or(bytes);
-    let found = bytes.windows(HEADER_LEN).enumerate().find(|(i, window)| {
+    // A header that the step cuts is looked at in the next one, but what ends the file is not cut.
+    let ends = at + bytes.len() as u64 == len;
+    let last = bytes.len() + 1 - if ends { STORED_LEN_MIN } else { HEADER_LEN }.min(bytes.len());
+    let found = (0..last).find(|i| {
         let left = len - (at + *i as u64);
-        parse_header(window).is_ok_and(|h| plausible(&h, next) && h.total_len() as u64 <= left)
+        let window = bytes.get(*i..).unwrap_or_default();
+        stored::parse_header(window).is_ok_and(|header| {
+            let ahead = header.base_offset.saturating_sub(next.get());
+            (0..=i64::from(i32::MAX)).contains(&ahead)
+                && header.magic >= newest
+                && header.total_len() as u64 <= left
+                && stored::plausible(window, &header)
+        })
     });
-    Ok(found.map(|(i, _)| at + i as u64))
-}
-
-fn plausible(header: &BatchHeader, next: Offset) -> bool {
-    let ahead = header.base_offset.saturating_sub(next.get());
-    (0..=i64::from(i32::MAX)).contains(&ahead)
-        && header.last_offset_delta >= 0
-        && header.records_count >= 0
-        && header.batch_length as usize >= HEADER_LEN - LENGTH_PREFIX
+    Ok(found.map(|i| at + i as u64))
 }
 
 fn sound<I: Io>(

@@ -8,7 +8,7 @@ use super::cursor::FileCursor;
 use super::resync::{chain_len, next_batch};
 use super::snapshots::Replay;
 use super::{Fault, OpenParams};
-use crate::format::batch::{BatchError, BatchHeader};
+use crate::format::batch::BatchHeader;
 use crate::format::index;
 use crate::io::blocking::Blocking;
 use crate::io::{Errno, Io};
@@ -141,29 +141,4 @@ impl Scanned {
         self.damage.push((damage, fault));
         self.end = Mark { end: next, pos: end_pos };
     }
-}
-
-/// A file of the formats before v2 begins with a message whose own checksum holds; a torn header
-/// can only look like one.
-pub(super) fn legacy_magic<I: Io>(
-    b: &mut Blocking<'_, I>,
-    cursor: &mut FileCursor,
-) -> Result<Option<i8>, Errno> {
-    const CRC_FROM: usize = 16;
-    const MESSAGE_BYTES_MAX: usize = 1 << 20;
-    let Err(Fault::Batch(BatchError::Legacy { magic })) = cursor.header(b, 0)? else {
-        return Ok(None);
-    };
-    let bytes = cursor.bytes(b, 0, MESSAGE_BYTES_MAX)?;
-    let (Some(size), Some(crc)) = (be_u32(bytes, 8), be_u32(bytes, 12)) else { return Ok(None) };
-    let Some(body) = bytes.get(CRC_FROM..12_usize.saturating_add(size as usize)) else {
-        return Ok(None);
-    };
-    let mut computed = flate2::Crc::new();
-    computed.update(body);
-    Ok((computed.sum() == crc).then_some(magic))
-}
-
-fn be_u32(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes.get(at..)?.first_chunk().map(|four| u32::from_be_bytes(*four))
 }
