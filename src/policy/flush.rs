@@ -70,7 +70,8 @@ impl FlushPolicy {
             FlushPolicy::RecordsOrInterval { records, time } => {
                 let time = show_time(time);
                 format!(
-                    "acks after write; a power cut loses at most {records} records of the last {time}"
+                    "acks after write; a power cut loses at most {records} records, of the last \
+                     {time}"
                 )
             }
             FlushPolicy::Each => "acks after its own flush; a power cut loses nothing".to_string(),

@@ -15,8 +15,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::topic_config::{Defaults, canonical};
 use super::units::{Size, Span};
+use crate::log::LogConfig;
 use crate::policy::flush::FlushPolicy;
-use crate::shard::mailbox::Settings;
 
 pub const DEFAULT_LISTEN: &str = "127.0.0.1:7440";
 
@@ -385,7 +385,7 @@ impl Config {
         }
         bounded("segment-bytes", flags.segment_bytes, GIB, (KIB, 2 * GIB - 1))?;
         let topic_defaults = topic_defaults(&flags)?;
-        let defaults = Defaults::new(Settings::default(), &topic_defaults);
+        let defaults = Defaults::new(LogConfig::default(), &topic_defaults);
         let defaults = defaults.map_err(ConfigError::TopicDefault)?.settings();
         Ok(Config {
             data_dirs: resolve_data_dirs(flags.data_dir.unwrap_or_default())?,

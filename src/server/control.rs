@@ -23,9 +23,10 @@ use crate::format::name::check_topic;
 use crate::io::Io;
 use crate::io::blocking::Blocking;
 use crate::io::buffers::Pool;
+use crate::log::LogConfig;
 use crate::shard::catalogue::{Catalogue, TopicEntry};
 use crate::shard::histograms::{Counters, Stages};
-use crate::shard::mailbox::{Closed, FromShard, Settings, ShardBox, ToShard, Waiter};
+use crate::shard::mailbox::{Closed, FromShard, ShardBox, ToShard, Waiter};
 use crate::types::{Handle, ShardId};
 
 /// Why the control thread cannot start or go on.
@@ -116,7 +117,7 @@ impl<I: Io> Control<I> {
         topics: TopicFile,
         shards: Vec<ShardBox>,
     ) -> Result<Control<I>, ControlError> {
-        let defaults = Defaults::new(Settings::default(), &config.topic_defaults)
+        let defaults = Defaults::new(LogConfig::default(), &config.topic_defaults)
             .map_err(|why| fault(Path::new("--topic-default"), why))?;
         for notice in defaults.notices() {
             tracing::warn!("--topic-default {notice}");

@@ -1,7 +1,7 @@
 //! Settings that contradict each other.
 //!
 //! Owns: which, and how it is said: both names, both values, where each comes from. Never does:
-//! refuse what only has no effect. Left: `layers` (the values). Right: `layers` (whether they hold).
+//! refuse what only has no effect. Left: `value`. Right: `layers`, which has the values.
 
 use super::layers::{Given, Values};
 use super::value::Value;

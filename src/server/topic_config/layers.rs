@@ -78,7 +78,7 @@ impl Values {
     }
 
     /// What of the values a shard acts on; the rest is as in `base`.
-    fn settings(&self, base: &Settings) -> Settings {
+    fn settings(&self, base: &LogConfig) -> Settings {
         let log = LogConfig {
             segment_bytes: self.int("segment.bytes") as u64,
             segment_index_bytes: self.int("segment.index.bytes") as usize,
@@ -93,7 +93,7 @@ impl Values {
             retention_bytes: self.int("retention.bytes"),
             file_delete_delay_ms: self.int("file.delete.delay.ms"),
             max_compaction_lag_ms: self.int("max.compaction.lag.ms"),
-            ..base.log.clone()
+            ..base.clone()
         };
         Settings {
             log,
@@ -101,7 +101,6 @@ impl Values {
             timestamp_after_max_ms: self.int("message.timestamp.after.max.ms"),
             log_append_time: self.text("message.timestamp.type") == "LogAppendTime",
             compression: self.compression(),
-            ..base.clone()
         }
     }
 }
@@ -155,7 +154,7 @@ pub struct Resolved {
 }
 
 impl Resolved {
-    fn new(values: &Values, base: &Settings, notices: Vec<String>) -> Resolved {
+    fn new(values: &Values, base: &LogConfig, notices: Vec<String>) -> Resolved {
         let row = |setting: &'static super::table::Setting| Row {
             name: setting.name,
             value: values.get(setting.name).to_string(),
@@ -194,14 +193,15 @@ fn parse_all(texts: &BTreeMap<String, String>) -> Result<Given, String> {
 /// What the server sets for topics that do not.
 #[derive(Clone, Debug)]
 pub struct Defaults {
-    base: Settings,
+    /// What of a log no topic sets.
+    base: LogConfig,
     given: Given,
 }
 
 impl Defaults {
     /// # Errors
     /// As `resolve`.
-    pub fn new(base: Settings, texts: &BTreeMap<String, String>) -> Result<Defaults, String> {
+    pub fn new(base: LogConfig, texts: &BTreeMap<String, String>) -> Result<Defaults, String> {
         let mut given = parse_all(texts)?;
         // Small segments alone are no contradiction: what a batch may measure follows.
         let values = lay(&given, &Given::new());
@@ -269,7 +269,7 @@ mod tests {
     }
 
     fn defaults(list: &[(&str, &str)]) -> Defaults {
-        Defaults::new(Settings::default(), &texts(list)).expect("valid")
+        Defaults::new(LogConfig::default(), &texts(list)).expect("valid")
     }
 
     fn row(resolved: &Resolved, name: &str) -> (String, ConfigSource) {
@@ -409,7 +409,7 @@ mod tests {
             let why = defaults(&[]).resolve(&texts(given)).expect_err("refused");
             assert!(hints.iter().all(|hint| why.contains(hint)), "{why}");
         }
-        assert!(Defaults::new(Settings::default(), &texts(&[("retention.ms", "-2")])).is_err());
+        assert!(Defaults::new(LogConfig::default(), &texts(&[("retention.ms", "-2")])).is_err());
     }
 
     #[test]
@@ -437,7 +437,7 @@ mod tests {
         let server = defaults(&[("segment.bytes", "4096")]);
         assert_eq!(server.settings().log.max_message_bytes, 4096);
         let both = [("segment.bytes", "4096"), ("max.message.bytes", "5000")];
-        assert!(Defaults::new(Settings::default(), &texts(&both)).is_err());
+        assert!(Defaults::new(LogConfig::default(), &texts(&both)).is_err());
     }
 
     #[test]
