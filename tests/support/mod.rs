@@ -37,6 +37,16 @@ pub fn batch(values: &[&[u8]], codec: Codec, timestamp: i64) -> Vec<u8> {
     builder.finish(codec, None).unwrap().to_vec()
 }
 
+/// One batch of an idempotent producer.
+pub fn sequenced(id: i64, epoch: i16, sequence: i32, values: &[&[u8]], timestamp: i64) -> Vec<u8> {
+    let mut builder = BatchBuilder::new();
+    builder.producer(id, epoch, sequence);
+    for value in values {
+        builder.append(None, Some(value), &[], timestamp);
+    }
+    builder.finish(Codec::None, None).unwrap().to_vec()
+}
+
 /// Why a drive ended before what it waited for.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Stopped;
@@ -232,6 +242,20 @@ impl Driver {
         for _ in 0..100_000 {
             self.tick()?;
             if !self.log.has_work() && self.io.in_flight() == 0 {
+                return Ok(());
+            }
+        }
+        panic!("the log never came to rest");
+    }
+
+    /// As `settle`, but no time passes without an op in flight: deadlines stay ahead.
+    pub fn rest(&mut self) -> Result<(), Stopped> {
+        for _ in 0..100_000 {
+            self.submit();
+            let busy = self.log.has_work();
+            let is_over = !busy && self.io.in_flight() == 0;
+            self.reap(if busy || is_over { Wait::No } else { Wait::Forever })?;
+            if is_over {
                 return Ok(());
             }
         }
