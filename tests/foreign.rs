@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use ringlog::format::batch::{self, Codec};
+use ringlog::format::index;
 use ringlog::format::name::{FileKind, FileState, SegmentFile};
 use ringlog::io::sim::World;
-use ringlog::log::{LogConfig, OpenError, OpenParams};
+use ringlog::log::{Fault, Located, LogConfig, OpenError, OpenParams, When};
 use support::{Driver, log_dir, offset, params, world};
 
 /// Files by name.
@@ -189,6 +190,45 @@ fn a_new_segment_that_is_not_sound_replaces_nothing() {
     for (path, bytes) in &files {
         assert_eq!(world.read_file(path).as_ref(), Some(bytes), "{}", path.display());
     }
+}
+
+/// KAFKA-6264: a segment whose offsets go beyond what its index can hold is served to its end, by
+/// offset and by time, with and without its files; no entry is ever negative.
+#[test]
+fn r05_a_segment_that_overflows_its_index_is_served_without_it() {
+    const FAR: i64 = 1 << 31;
+    let offsets = [0, 7, FAR - 1, FAR, FAR + 5, FAR + 90];
+    let next = FAR + 91;
+    let mut files = Files::new();
+    files.insert(name(0, FileKind::Log, FileState::Live), segment(offsets, "far"));
+    files.insert(name(next, FileKind::Log, FileState::Live), at(next, "next"));
+    let config = LogConfig { index_interval_bytes: 1, ..config() };
+    let world = plant(&files);
+    for point in [None, Some(offset(next))] {
+        let recovery_point = point;
+        let opened = OpenParams { recovery_point, ..params(config.clone()) };
+        let mut driver = Driver::open_with(&world, world.engine(), opened).unwrap();
+        assert!(driver.report.cuts.is_empty() && driver.report.damage.is_empty());
+        let values = driver.consume(offset(0), 100).unwrap();
+        let wanted: Vec<_> = offsets.iter().map(|at| (*at, b"far".to_vec())).collect();
+        assert_eq!(values[..6], wanted);
+        for wanted in offsets.into_iter().chain([next]) {
+            assert!(matches!(driver.locate(offset(wanted), 1).unwrap(), Located::Range(_)));
+            let found = driver.by_time(When::AtOrAfter(T + wanted)).unwrap();
+            assert_eq!(found, Some((offset(wanted), T + wanted)));
+        }
+        driver.stop().unwrap();
+        let index = world.read_file(name(0, FileKind::OffsetIndex, FileState::Live)).unwrap();
+        let entries: Vec<_> = index::offset_entries(&index).map(|e| e.relative_offset).collect();
+        assert_eq!(entries, [7, (FAR - 1) as u32]);
+    }
+    // Without room before the next segment such an offset is no offset but damage.
+    let (path, bytes) = files.pop_last().unwrap();
+    let world = plant(&files);
+    let driver = Driver::open_with(&world, world.engine(), params(config)).unwrap();
+    assert_eq!(driver.log.staged_end(), offset(FAR), "{} {}", path.display(), bytes.len());
+    let fault = driver.report.cuts[0].fault;
+    assert!(matches!(fault, Fault::OffsetRange { .. }), "{fault}");
 }
 
 /// A missing `.index` costs its own segment a scan, an index without a log goes.

@@ -9,6 +9,7 @@ use ringlog::protocol::error::{Detail, ErrorBody, MESSAGE_BYTES_MAX, encode_erro
 use ringlog::protocol::fetch::{self, *};
 use ringlog::protocol::frame::{self, Foreign, FrameError, Scan};
 use ringlog::protocol::hello::*;
+use ringlog::protocol::log_dirs::*;
 use ringlog::protocol::metadata::*;
 use ringlog::protocol::offsets::*;
 use ringlog::protocol::produce::{self, *};
@@ -171,6 +172,25 @@ proptest! {
     }
 
     #[test]
+    fn log_dirs_hold(
+        names in vec(text(), 0..3),
+        (path, why, id) in (text(), text(), any::<[u8; 16]>()),
+        (error, total_bytes, usable_bytes) in (any::<i16>(), any::<i64>(), any::<i64>()),
+        held in vec((text(), vec((any::<u32>(), any::<u64>(), any::<i64>()), 0..3)), 0..3),
+    ) {
+        let topics = names.iter().map(String::as_str).collect();
+        exact!(LogDirsRequest { topics }, LogDirsRequest);
+        let partition = |&(index, bytes, lag): &_| DirPartition { index, bytes, lag };
+        let topics: Vec<_> = held
+            .iter()
+            .map(|(name, all)| DirTopic { name, partitions: all.iter().map(partition).collect() })
+            .collect();
+        let (path, why) = (path.as_str(), why.as_str());
+        let dir = LogDir { path, id, error, why, total_bytes, usable_bytes, topics };
+        exact!(LogDirsResponse { dirs: vec![dir.clone(), dir] }, LogDirsResponse);
+    }
+
+    #[test]
     fn topic_responses_hold(
         (name, id, notices) in (text(), any::<[u8; 16]>(), vec(text(), 0..3)),
         placed in vec((handle(), shard()), 0..4),
@@ -228,8 +248,11 @@ proptest! {
         transactional_id in proptest::option::of(text()),
         (timeout_ms, producer_id, epoch) in any::<(u32, i64, i16)>(),
     ) {
-        holds_exactly(&ListOffsetsRequest { handle, timestamp: at });
-        holds_exactly(&ListOffsetsResponse { offset: at, timestamp: time });
+        for isolation in [Isolation::ReadUncommitted, Isolation::ReadCommitted] {
+            holds_exactly(&ListOffsetsRequest { handle, timestamp: at, isolation });
+        }
+        let leader_epoch = epoch.into();
+        holds_exactly(&ListOffsetsResponse { offset: at, timestamp: time, leader_epoch });
         exact!(
             InitProducerRequest { transactional_id: transactional_id.as_deref(), timeout_ms },
             InitProducerRequest
@@ -427,6 +450,7 @@ fn parse_everything(bytes: &[u8]) {
     let _ = CreateResponse::parse(bytes);
     let _ = DeleteRequest::parse(bytes);
     let _ = DescribeRequest::parse(bytes);
+    let _ = (LogDirsRequest::parse(bytes), LogDirsResponse::parse(bytes));
     let _ = DescribeResponse::parse(bytes);
     let _ = AlterRequest::parse(bytes);
     let _ = AlterResponse::parse(bytes);

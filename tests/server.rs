@@ -16,6 +16,7 @@ use ringlog::errors::ErrorCode;
 use ringlog::format::batch::Codec;
 use ringlog::io::probe::Features;
 use ringlog::protocol::api::{ResponseHeader, encode_request};
+use ringlog::protocol::fetch::Isolation;
 use ringlog::protocol::frame::{Scan, scan_response};
 use ringlog::protocol::metadata::{MetadataRequest, MetadataResponse};
 use ringlog::protocol::offsets::{FlushRequest, special};
@@ -69,7 +70,7 @@ fn consume(client: &mut Client, topic: &str, partition: u32) -> Vec<String> {
     loop {
         let polled = consumer
             .poll_through(client, |record| {
-                values.push(String::from_utf8(record.value.unwrap().to_vec()).unwrap());
+                values.push(String::from_utf8(record.value.unwrap_or_default().to_vec()).unwrap());
             })
             .unwrap();
         if polled.at_end() {
@@ -223,6 +224,32 @@ fn a_deleted_topics_handle_is_refused_and_its_name_can_be_used_again() {
     }
 }
 
+/// A log of the formats before record batches, under a server: consumed, found by time, appended
+/// to.
+#[test]
+fn a_log_of_an_old_format_is_served_and_goes_on() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/golden/legacy");
+    for engine in engines() {
+        let dir = tempfile::tempdir().unwrap();
+        let server = start(flags(dir.path(), engine, 1)).unwrap();
+        client(&server).create_topic("t", 1, &[]).unwrap();
+        server.stop().unwrap();
+        let log = "00000000000000000000.log";
+        std::fs::copy(golden.join("magic1-lz4-0").join(log), dir.path().join("t-0").join(log))
+            .unwrap();
+        let server = start(flags(dir.path(), engine, 1)).unwrap();
+        let mut client = client(&server);
+        produce(&mut client, "t", 0, Codec::Zstd, &values(10, "new"));
+        let read = consume(&mut client, "t", 0);
+        assert_eq!(read.len(), 51 + 10, "{engine:?}");
+        assert_eq!(read[0], "value number 0 of set 0 ");
+        assert_eq!(read[51..], values(10, "new"));
+        let found = client.list_offsets("t", 0, 1_400_000_003_000).unwrap();
+        assert_eq!(found, (17, 1_400_000_003_000));
+        server.stop().unwrap();
+    }
+}
+
 #[test]
 fn offsets_answer_by_special_and_by_time() {
     for engine in engines() {
@@ -243,6 +270,13 @@ fn offsets_answer_by_special_and_by_time() {
         assert_eq!(at(special::LATEST).0, 20);
         assert_eq!(at(special::MAX_TIMESTAMP), (19, 20));
         assert_eq!(at(21), (-1, -1));
+        assert_eq!(at(special::EARLIEST_LOCAL), (0, -1));
+        assert_eq!(at(special::LATEST_TIERED), (-1, -1));
+        let error = client.list_offsets("t", 0, -6).unwrap_err().to_string();
+        assert!(error.contains("-1 to -5"), "{error}");
+        let committed = Isolation::ReadCommitted;
+        let found = client.find_offset("t", 0, special::LATEST, committed).unwrap();
+        assert_eq!((found.offset, found.leader_epoch), (20, 0));
         server.stop().unwrap();
     }
 }

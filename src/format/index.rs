@@ -241,8 +241,8 @@ impl IndexBuilder {
         last_offset: i64,
         max_timestamp: i64,
     ) -> Option<(OffsetEntry, Option<TimeEntry>)> {
+        self.on_stored(last_offset, max_timestamp);
         let relative_offset = relative_offset(self.base_offset, last_offset)?;
-        self.note_timestamp(relative_offset, max_timestamp);
         let pos = u32::try_from(pos).ok().filter(|pos| *pos <= COLUMN_MAX)?;
         if pos.saturating_sub(self.last.pos) <= self.limits.interval_bytes || self.is_full() {
             return None;
@@ -257,8 +257,13 @@ impl IndexBuilder {
 
     /// Takes note of a batch that the indexes know already (see `resume`).
     pub fn on_stored(&mut self, last_offset: i64, max_timestamp: i64) {
-        if let Some(relative_offset) = relative_offset(self.base_offset, last_offset) {
-            self.note_timestamp(relative_offset, max_timestamp);
+        match relative_offset(self.base_offset, last_offset) {
+            Some(relative_offset) => self.note_timestamp(relative_offset, max_timestamp),
+            // Behind all that an entry can name (R05): it is true of every offset up to there.
+            None if last_offset > self.base_offset => {
+                self.note_timestamp(COLUMN_MAX, max_timestamp);
+            }
+            None => {}
         }
     }
 

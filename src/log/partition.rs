@@ -9,6 +9,7 @@ use super::appender::Appender;
 use super::closing::Closing;
 use super::config::LogConfig;
 use super::flush_queue::{Ack, AckError, FlushQueue, Reach, Waiter};
+use super::isolation::Unstable;
 use super::op_sink::{LocalTag, OpSink, Task};
 use super::producers::Producers;
 use super::sealing::Sealer;
@@ -129,6 +130,7 @@ pub struct Partition {
     pub(super) epochs: EpochCache,
     pub(super) segments: Segments,
     pub(super) marks: Watermarks,
+    pub(super) unstable: Unstable,
     pub(super) tail: Tail,
     pub(super) appender: Appender,
     pub(super) waiters: FlushQueue,
@@ -178,6 +180,7 @@ impl Partition {
             leader_epoch: found.leader_epoch,
             epochs: found.epochs,
             marks: Watermarks::durable_at(found.log_start, end.end),
+            unstable: Unstable::from(found.producers.first_unstable(None).and_then(Offset::new)),
             tail: Tail::new(found.config.tail_batches_max),
             appender: Appender::default(),
             waiters: FlushQueue::new(reach),

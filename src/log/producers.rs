@@ -364,6 +364,18 @@ impl Producers {
         (count as u64, is_over)
     }
 
+    /// The first offset of a producer's transaction that has not ended.
+    pub fn open_transaction(&self, producer_id: i64) -> Option<i64> {
+        let known = self.known.get(&producer_id)?;
+        Some(known.txn_first_offset).filter(|first| *first >= 0)
+    }
+
+    /// The first offset of the oldest open transaction, that of one producer left out.
+    pub fn first_unstable(&self, except: Option<i64>) -> Option<i64> {
+        let others = self.known.keys().filter(|id| Some(**id) != except);
+        others.filter_map(|id| self.open_transaction(*id)).min()
+    }
+
     /// The state as a `.snapshot` file: as of what is staged.
     pub fn snapshot(&self) -> Vec<u8> {
         let entries: Vec<ProducerEntry> =

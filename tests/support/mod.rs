@@ -14,8 +14,8 @@ use ringlog::io::{Done, Errno, FileId, Io, Op, Outcome, Tag, Wait};
 use ringlog::log::datadir::{Checkpoint, DataDir};
 use ringlog::log::{
     Ack, Batches, LocalTag, Located, LogConfig, OffsetLookup, OpSink, OpenError, OpenParams,
-    OpenReport, Partition, PartitionState, Refusal, Staged, Step, TimeLookup, Waiter, When, create,
-    open,
+    OpenReport, Partition, PartitionState, Refusal, Staged, Step, TimeLookup, Timed, View, Waiter,
+    When, create, open,
 };
 use ringlog::types::{AckLevel, Micros, Offset, WallMs};
 use uuid::Uuid;
@@ -361,7 +361,16 @@ impl Driver {
     }
 
     pub fn locate(&mut self, at: Offset, bytes_max: u32) -> Result<Located, Stopped> {
-        let mut lookup = OffsetLookup::new(at, bytes_max, true);
+        self.locate_in(View::Uncommitted, at, bytes_max)
+    }
+
+    pub fn locate_in(
+        &mut self,
+        view: View,
+        at: Offset,
+        bytes_max: u32,
+    ) -> Result<Located, Stopped> {
+        let mut lookup = OffsetLookup::new(at, bytes_max, true).with_view(view);
         let mut bytes: Option<Vec<u8>> = None;
         loop {
             match lookup.step(&mut self.log, bytes.take().as_deref()) {
@@ -377,7 +386,12 @@ impl Driver {
     }
 
     pub fn by_time(&mut self, when: When) -> Result<Option<(Offset, WallMs)>, Stopped> {
-        let mut lookup = TimeLookup::new(when);
+        let found = self.timed(when, View::Uncommitted)?;
+        Ok(found.map(|found| (found.offset, found.timestamp)))
+    }
+
+    pub fn timed(&mut self, when: When, view: View) -> Result<Option<Timed>, Stopped> {
+        let mut lookup = TimeLookup::new(when, view);
         let mut bytes: Option<Vec<u8>> = None;
         loop {
             match lookup.step(&mut self.log, bytes.take().as_deref()) {

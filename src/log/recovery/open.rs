@@ -11,8 +11,9 @@ use super::files::{Found, LogFiles, path_of};
 use super::scan::{Scanned, scan};
 use super::snapshots::Replay;
 use super::{Cut, Damaged, Fault, OpenError, OpenParams, OpenReport};
-use super::{cut, epochs, files, load};
+use super::{aborted, cut, epochs, files, load};
 use crate::format::checkpoint::EpochCache;
+use crate::format::index;
 use crate::format::name::FileKind;
 use crate::io::blocking::Blocking;
 use crate::io::buffers::Pool;
@@ -44,6 +45,7 @@ pub fn open<I: Io>(
         segments: VecDeque::new(),
         epochs: Vec::new(),
         unclean: !params.clean,
+        next_base: None,
         keep_closed: false,
         producers: Replay::new(&mut found, (wall, started), config.producer_expiration_ms),
         scanned: false,
@@ -67,6 +69,8 @@ struct Opening<'b, 'a, I: Io> {
     /// Of the batches scanned.
     epochs: Vec<(i32, i64)>,
     unclean: bool,
+    /// Of the segment behind the one that is looked at.
+    next_base: Option<Offset>,
     /// The last segment holds damage at its end: nothing may follow in it.
     keep_closed: bool,
     producers: Replay,
@@ -86,6 +90,7 @@ impl<I: Io> Opening<'_, '_, I> {
         };
         for at in 0..found.logs.len() {
             let next = found.logs.get(at + 1).map(|log| log.base);
+            self.next_base = next;
             let goes_on = match next {
                 Some(next) if at < scan_from => self.trust(&found.logs[at], next)?,
                 None if at < scan_from => self.resume(&found.logs[at])?,
@@ -125,9 +130,12 @@ impl<I: Io> Opening<'_, '_, I> {
 
     /// A sealed segment below the recovery point: not read, unless its indexes are not sound.
     fn trust(&mut self, log: &LogFiles, next: Offset) -> Result<bool, OpenError> {
+        let is_sound = aborted::is_sound(self.b, self.dir, log.base)?;
         let loaded = load::sealed(self.b, self.dir, log, next, &self.params.config, self.wall);
         let path = path_of(self.dir, log.base, FileKind::OffsetIndex);
-        if let Some(segment) = loaded.map_err(OpenError::io("reading", path))? {
+        let loaded = loaded.map_err(OpenError::io("reading", path))?;
+        let loaded = loaded.filter(|_| is_sound);
+        if let Some(segment) = loaded {
             self.push(segment);
             return Ok(true);
         }
@@ -138,12 +146,14 @@ impl<I: Io> Opening<'_, '_, I> {
 
     /// The last segment after a clean stop.
     fn resume(&mut self, log: &LogFiles) -> Result<bool, OpenError> {
+        let is_sound = aborted::is_sound(self.b, self.dir, log.base)?;
         let path = path_of(self.dir, log.base, FileKind::Log);
         let file = self.open_log(&path)?;
         let mut cursor = FileCursor::new(file, log.len);
         let loaded = load::active(self.b, self.dir, log, &mut cursor, &self.params.config);
         self.report.scanned_bytes += cursor.read;
-        let Some(active) = loaded.map_err(OpenError::io("reading", &path))? else {
+        let loaded = loaded.map_err(OpenError::io("reading", &path))?;
+        let Some(active) = loaded.filter(|_| is_sound) else {
             self.b.close(file).map_err(OpenError::io("closing", &path))?;
             tracing::error!(path = %path.display(), "not as a clean stop leaves it: scanning");
             self.unclean = true;
@@ -190,6 +200,13 @@ impl<I: Io> Opening<'_, '_, I> {
         // What was read may be in the page cache only (D8).
         self.b.fdatasync(file).map_err(OpenError::io("flushing", &path))?;
         let torn = scanned.torn.is_some();
+        // A marker may have been in what is damaged: then what the file says is all there is.
+        if scanned.damage.is_empty() && !self.report.read_only {
+            match aborted::write(self.b, self.dir, log.base, &scanned.aborted) {
+                Err(error) if error.is_no_space() => self.report.read_only = true,
+                written => written?,
+            }
+        }
         self.keep(log, file, &path, scanned);
         Ok(!torn)
     }
@@ -218,9 +235,15 @@ impl<I: Io> Opening<'_, '_, I> {
         self.b.drop_cache(file).map_err(OpenError::io("dropping the cache of", path))?;
         let mut cursor = FileCursor::new(file, log.len);
         let params = OpenParams { recovery_point: Some(point), ..self.params.clone() };
-        let scanned = scan(self.b, &mut cursor, log.base, &params, &mut self.producers);
+        let next = self.next_base;
+        let scanned = scan(self.b, &mut cursor, log.base, next, &params, &mut self.producers);
         let scanned = scanned.map_err(OpenError::io("reading", path))?;
         self.report.scanned_bytes += cursor.read;
+        let last = scanned.end.end.get() - 1;
+        if last > log.base.get() && index::relative_offset(log.base.get(), last).is_none() {
+            let path = path.display();
+            tracing::warn!(%path, last, "offsets that no index can hold: served without it");
+        }
         Ok((cursor, scanned))
     }
 
@@ -409,7 +432,8 @@ impl OpenReport {
             let (path, fault) = (damaged.path.display(), damaged.fault);
             let (pos, first, next) =
                 (damaged.damage.pos, damaged.damage.first, damaged.damage.next);
-            tracing::error!(%path, pos, %first, %next, %fault, "damage: these offsets are lost");
+            let said = "damage: these offsets are lost; `ringlog verify` says more";
+            tracing::error!(%path, pos, %first, %next, %fault, "{said}");
         }
         if self.scanned_bytes > 0 || self.read_only {
             let (scanned, took_us) = (self.scanned_bytes, self.took.0);
