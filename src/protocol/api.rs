@@ -90,7 +90,7 @@ impl Api {
     /// The versions this build serves; `None`: defined, not served yet.
     pub const fn served(self) -> Option<(u8, u8)> {
         match self {
-            Api::InitProducer | Api::DeleteRecords => None,
+            Api::DeleteRecords => None,
             _ => Some((0, 0)),
         }
     }

@@ -11,6 +11,7 @@ pub mod homes;
 mod keeping;
 mod log_dirs;
 mod opening;
+mod producer_ids;
 mod removal;
 mod requests;
 mod run;

@@ -93,7 +93,7 @@ impl Server {
         match message {
             ToShard::Open(spec) => {
                 let handle = spec.handle;
-                let result = self.open(*spec);
+                let result = self.open(*spec).map(|()| -1);
                 self.control.handle(FromShard::Opened { shard, handle, result });
             }
             ToShard::Offline { handle, why } => {
