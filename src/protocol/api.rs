@@ -16,8 +16,8 @@ use crate::errors::ErrorCode;
 
 /// Bytes before a body: the prefix and a header.
 pub const BODY_AT: usize = PREFIX + HEADER;
-/// No request but produce needs more than this behind its prefix.
-pub const CONTROL_BYTES_MAX: u32 = 1 << 20;
+/// No request but produce needs more than this behind its prefix: the widest fetch does not.
+pub const CONTROL_BYTES_MAX: u32 = 2 << 20;
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Api {
@@ -35,12 +35,13 @@ pub enum Api {
     DeleteRecords,
     Stats,
     EpochEnd,
+    LogDirs = 14,
     Roll = 15,
 }
 
 impl Api {
     /// In the order of their numbers.
-    pub const ALL: [Api; 15] = [
+    pub const ALL: [Api; 16] = [
         Api::Hello,
         Api::Metadata,
         Api::CreateTopic,
@@ -55,6 +56,7 @@ impl Api {
         Api::DeleteRecords,
         Api::Stats,
         Api::EpochEnd,
+        Api::LogDirs,
         Api::Roll,
     ];
 
@@ -84,15 +86,13 @@ impl Api {
             Api::Stats => "stats",
             Api::Roll => "roll",
             Api::EpochEnd => "end offset for epoch",
+            Api::LogDirs => "describe log dirs",
         }
     }
 
     /// The versions this build serves; `None`: defined, not served yet.
     pub const fn served(self) -> Option<(u8, u8)> {
-        match self {
-            Api::InitProducer => None,
-            _ => Some((0, 0)),
-        }
+        Some((0, 0))
     }
 
     /// The most a request of this api may say in its length field.

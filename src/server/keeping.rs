@@ -14,7 +14,7 @@ use crate::io::Io;
 use crate::io::blocking::Blocking;
 use crate::log::datadir::DataDirError;
 use crate::shard::catalogue::STATE_NOT_OPEN;
-use crate::shard::mailbox::ToShard;
+use crate::shard::mailbox::{FromShard, MAILBOX_MESSAGES_MAX, ToShard};
 use crate::types::{Handle, Micros, Offset};
 
 impl<I: Io> Control<I> {
@@ -50,9 +50,16 @@ impl<I: Io> Control<I> {
         }
     }
 
+    /// What has come by now; one write covers all the log starts that were asked for in it.
+    pub fn handle_all(&mut self, first: FromShard, more: impl Iterator<Item = FromShard>) {
+        self.handle(first);
+        more.take(MAILBOX_MESSAGES_MAX).for_each(|message| self.handle(message));
+        self.save_starts();
+    }
+
     /// Writes the log starts down that shards asked for, all at once, and tells them: deleted
     /// records are acked when a restart would know of it.
-    pub fn save_starts(&mut self) {
+    fn save_starts(&mut self) {
         let asked = std::mem::take(&mut self.starts_asked);
         if asked.is_empty() {
             return;

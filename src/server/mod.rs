@@ -10,12 +10,15 @@ mod datadir;
 pub mod homes;
 mod keeping;
 mod limits;
+mod log_dirs;
 mod opening;
+mod producer_ids;
 mod removal;
 mod requests;
 mod run;
 mod topic_config;
 pub mod topics;
 mod units;
+mod window;
 
 pub use run::{RunError, Running, run, start};

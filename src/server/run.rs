@@ -167,10 +167,9 @@ fn serve(
     let addresses = threads.addresses.clone();
     let boxes = threads.boxes.clone();
     threads.introduce(hello(&config, &chosen, &homes, &addresses));
-    let (shares, partitions) = (shares(&config), homes.found().count());
+    tracing::info!("{}", shares(&config).line(homes.found().count()));
     let interval = config.checkpoint_interval;
     let mut control = Control::new(io, config, homes, topics, boxes)?;
-    tracing::info!("{}", shares.line(partitions));
     control.open_all();
     let mut told = false;
     let mut next = Instant::now() + interval;
@@ -178,12 +177,7 @@ fn serve(
         let left = next.saturating_duration_since(Instant::now());
         let wait = control.removal_due().map_or(left, |due| due.min(left));
         match messages.recv_timeout(wait) {
-            Ok(message) => {
-                control.handle(message);
-                // One write covers all the log starts that were asked for meanwhile.
-                messages.try_iter().take(MAILBOX_MESSAGES_MAX).for_each(|m| control.handle(m));
-                control.save_starts();
-            }
+            Ok(message) => control.handle_all(message, messages.try_iter()),
             Err(RecvTimeoutError::Timeout) if Instant::now() >= next => {
                 control.checkpoint();
                 next = Instant::now() + interval;

@@ -70,6 +70,14 @@ pub struct Topic {
     /// Overrides only, by Kafka's name or ours.
     #[serde(default)]
     pub configs: BTreeMap<String, String>,
+    /// The most that may be written and not flushed when the power goes, as `window` keeps it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unflushed_bytes: Option<u64>,
+}
+
+/// A directory is the same one wherever the server was started from.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
 }
 
 fn is_false(flag: &bool) -> bool {
@@ -110,6 +118,7 @@ impl TopicFile {
     }
 
     pub fn directory_at(&self, path: &Path) -> Option<&Directory> {
+        let path = absolute(path);
         self.directories.iter().find(|dir| dir.path == path)
     }
 
@@ -119,16 +128,17 @@ impl TopicFile {
 
     /// The number of the directory with this id, now at `path`; a new one gets the next number.
     pub fn number_of(&mut self, id: &str, path: &Path) -> u16 {
+        let path = absolute(path);
         // What lay here before is somewhere else now, or gone.
         if let Some(known) = self.directories.iter_mut().find(|dir| dir.id == id) {
-            known.path = path.to_path_buf();
+            known.path = path;
             return known.number;
         }
         let used = self.topics.iter().flat_map(|topic| &topic.dirs).copied();
         let used = used.filter(|number| *number != NOWHERE);
         let number = self.directories.iter().map(|dir| dir.number).chain(used).max();
         let number = number.map_or(0, |highest| highest.saturating_add(1));
-        self.directories.push(Directory { number, id: id.to_string(), path: path.to_path_buf() });
+        self.directories.push(Directory { number, id: id.to_string(), path });
         number
     }
 
@@ -160,6 +170,7 @@ mod tests {
             making: true,
             dirs: vec![0, 1, 0],
             configs: [("segment.bytes".to_string(), "1048576".to_string())].into(),
+            unflushed_bytes: Some(7),
         };
         let mut file = TopicFile { generation: 9, topics: vec![topic], ..TopicFile::default() };
         file.deleted.push(Deleted { name: "b".into(), id: "AAAAAAAAAAAAAAAAAAAAAg".into() });

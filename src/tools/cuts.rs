@@ -67,9 +67,8 @@ fn look(cut: Cut) -> io::Result<SideFile> {
         }
     }
     file.reason = match first_fault {
-        Some((0, why)) => why.to_string(),
-        _ if file.bytes == 0 => "an empty file before the first segment".to_owned(),
-        _ => "sound by itself: it did not follow what was kept".to_owned(),
+        Some((0, why)) => format!("{}: {why}", cut.origin.reason),
+        _ => cut.origin.reason.to_string(),
     };
     Ok(file)
 }

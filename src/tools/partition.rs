@@ -9,7 +9,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::format::checkpoint::parse_offsets;
-use crate::format::name::{CutFile, FileKind, FileState, PartitionDir, SegmentFile, file_name};
+use crate::format::cut_name::CutFile;
+use crate::format::name::{FileKind, FileState, PartitionDir, SegmentFile, file_name};
 
 /// Checkpoints and their like are smaller.
 const TEXT_BYTES_MAX: u64 = 64 << 20;

@@ -5,6 +5,8 @@
 //! I/O. Left: `harness`. Right: nobody.
 
 mod bounds;
+mod cut_off;
+mod dropping;
 mod harness;
 mod storage;
 mod stored;
