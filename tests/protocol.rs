@@ -9,6 +9,7 @@ use ringlog::protocol::error::{Detail, ErrorBody, MESSAGE_BYTES_MAX, encode_erro
 use ringlog::protocol::fetch::{self, *};
 use ringlog::protocol::frame::{self, Foreign, FrameError, Scan};
 use ringlog::protocol::hello::*;
+use ringlog::protocol::log_dirs::*;
 use ringlog::protocol::metadata::*;
 use ringlog::protocol::offsets::*;
 use ringlog::protocol::produce::{self, *};
@@ -168,6 +169,25 @@ proptest! {
         exact!(DescribeRequest { name: &name }, DescribeRequest);
         let changes = changes.iter().map(|(k, v)| (k.as_str(), v.as_deref())).collect();
         exact!(AlterRequest { name: &name, changes }, AlterRequest);
+    }
+
+    #[test]
+    fn log_dirs_hold(
+        names in vec(text(), 0..3),
+        (path, why, id) in (text(), text(), any::<[u8; 16]>()),
+        (error, total_bytes, usable_bytes) in (any::<i16>(), any::<i64>(), any::<i64>()),
+        held in vec((text(), vec((any::<u32>(), any::<u64>(), any::<i64>()), 0..3)), 0..3),
+    ) {
+        let topics = names.iter().map(String::as_str).collect();
+        exact!(LogDirsRequest { topics }, LogDirsRequest);
+        let partition = |&(index, bytes, lag): &_| DirPartition { index, bytes, lag };
+        let topics: Vec<_> = held
+            .iter()
+            .map(|(name, all)| DirTopic { name, partitions: all.iter().map(partition).collect() })
+            .collect();
+        let (path, why) = (path.as_str(), why.as_str());
+        let dir = LogDir { path, id, error, why, total_bytes, usable_bytes, topics };
+        exact!(LogDirsResponse { dirs: vec![dir.clone(), dir] }, LogDirsResponse);
     }
 
     #[test]
@@ -423,6 +443,7 @@ fn parse_everything(bytes: &[u8]) {
     let _ = CreateResponse::parse(bytes);
     let _ = DeleteRequest::parse(bytes);
     let _ = DescribeRequest::parse(bytes);
+    let _ = (LogDirsRequest::parse(bytes), LogDirsResponse::parse(bytes));
     let _ = DescribeResponse::parse(bytes);
     let _ = AlterRequest::parse(bytes);
     let _ = AlterResponse::parse(bytes);

@@ -12,6 +12,7 @@ use ringlog::protocol::error::{Detail, ErrorBody, encode_error};
 use ringlog::protocol::fetch::*;
 use ringlog::protocol::frame::{Frame, HEADER, Scan, scan_request, scan_response};
 use ringlog::protocol::hello::*;
+use ringlog::protocol::log_dirs::*;
 use ringlog::protocol::metadata::*;
 use ringlog::protocol::offsets::*;
 use ringlog::protocol::produce::*;
@@ -127,6 +128,7 @@ fn every_example_is_what_the_code_sends() {
     hello_and_metadata(&mut page);
     topics(&mut page);
     offsets(&mut page);
+    log_dirs(&mut page);
     stats(&mut page);
     produce(&mut page);
     fetch(&mut page);
@@ -241,6 +243,33 @@ fn offsets(page: &mut Page) {
 
     page.request("epoch-end", 16, EpochEndRequest { handle: HANDLE, epoch: 2 });
     page.response("epoch-end", Api::EpochEnd, 16, EpochEndResponse { epoch: 1, end: 200 });
+}
+
+fn log_dirs(page: &mut Page) {
+    let bytes = page.take("log-dirs.request");
+    check_request("log-dirs", &bytes, 17, &LogDirsRequest { topics: vec!["readings"] });
+    let bytes = page.take("log-dirs.response");
+    let partitions = vec![DirPartition { index: 0, bytes: 65_536, lag: 4 }];
+    let online = LogDir {
+        path: "/a",
+        id: ID,
+        error: 0,
+        why: "",
+        total_bytes: 1_000_000,
+        usable_bytes: 400_000,
+        topics: vec![DirTopic { name: "readings", partitions }],
+    };
+    let offline = LogDir {
+        path: "/b",
+        id: [0; 16],
+        error: ErrorCode::KafkaStorageError.code(),
+        why: "gone",
+        total_bytes: -1,
+        usable_bytes: -1,
+        topics: Vec::new(),
+    };
+    let response = LogDirsResponse { dirs: vec![online, offline] };
+    check_response("log-dirs", &bytes, Api::LogDirs, 17, &response);
 }
 
 fn stats(page: &mut Page) {

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::Failure;
 use super::connect::Server;
+use super::log_dirs;
 use super::output::print_line;
 use super::render;
 use crate::client::admin::{Config, PartitionDescription, TopicDescription};
@@ -25,7 +26,7 @@ enum Order {
     Create(Create),
     /// Names, partitions and sizes of all topics.
     List(List),
-    /// A topic's settings and where its partitions stand.
+    /// A topic's settings and where its partitions stand; with --dirs the data directories.
     Describe(Describe),
     /// Change a topic's settings.
     Alter(Alter),
@@ -67,10 +68,16 @@ struct List {
 #[command(after_help = "\
 Examples:
   ringlog topic describe events
-  ringlog topic describe events --json")]
+  ringlog topic describe events --json
+  ringlog topic describe --dirs              (all topics, by data directory)
+  ringlog topic describe events --dirs")]
 struct Describe {
-    name: String,
-    /// One JSON object.
+    #[arg(required_unless_present = "dirs")]
+    name: Option<String>,
+    /// The data directories instead: state, space, and each partition's size and offset lag.
+    #[arg(long)]
+    dirs: bool,
+    /// One JSON object; with --dirs one a line and directory.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -194,7 +201,17 @@ struct Place<'a> {
 }
 
 fn describe(args: &Describe) -> Result<(), Failure> {
-    let topic = args.server.connect()?.describe_topic(&args.name)?;
+    let named = args.name.as_deref();
+    let mut client = args.server.connect()?;
+    let Some(name) = named.filter(|_| !args.dirs) else {
+        let topics: Vec<&str> = named.into_iter().collect();
+        if let [name] = *topics {
+            client.describe_topic(name)?; // one that does not exist is an error, not an empty list
+        }
+        let dirs = client.describe_log_dirs(&topics)?;
+        return if args.json { log_dirs::print_json(&dirs) } else { log_dirs::print_text(&dirs) };
+    };
+    let topic = client.describe_topic(name)?;
     if args.json {
         return print_line(&serde_json::to_string(&described(&topic))?);
     }

@@ -35,11 +35,12 @@ pub enum Api {
     DeleteRecords,
     Stats,
     EpochEnd,
+    LogDirs = 14,
 }
 
 impl Api {
     /// In the order of their numbers.
-    pub const ALL: [Api; 14] = [
+    pub const ALL: [Api; 15] = [
         Api::Hello,
         Api::Metadata,
         Api::CreateTopic,
@@ -54,6 +55,7 @@ impl Api {
         Api::DeleteRecords,
         Api::Stats,
         Api::EpochEnd,
+        Api::LogDirs,
     ];
 
     pub const fn to_wire(self) -> u8 {
@@ -81,6 +83,7 @@ impl Api {
             Api::DeleteRecords => "delete records",
             Api::Stats => "stats",
             Api::EpochEnd => "end offset for epoch",
+            Api::LogDirs => "describe log dirs",
         }
     }
 

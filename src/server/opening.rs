@@ -52,7 +52,10 @@ impl<I: Io> Control<I> {
         }
         self.make_missing();
         self.note_places();
-        self.forget_deleted();
+        // With every directory in sight nothing of a deleted topic is left.
+        if self.all_in_sight() {
+            self.topics.deleted.clear();
+        }
         let due = self.removal_time(self.defaults.log.file_delete_delay_ms);
         for path in self.homes.take_leftovers() {
             self.removals.add(path, due);
@@ -177,14 +180,8 @@ impl<I: Io> Control<I> {
         }
     }
 
-    /// With every directory in sight nothing of a deleted topic is left.
-    pub(super) fn forget_deleted(&mut self) {
-        if self.all_in_sight() {
-            self.topics.deleted.clear();
-        }
-    }
-
-    fn all_in_sight(&self) -> bool {
+    /// Every directory that was ever used is online.
+    pub(super) fn all_in_sight(&self) -> bool {
         let in_sight = |dir: &Directory| self.homes.online_by_number(dir.number).is_some();
         self.topics.directories.iter().all(in_sight)
     }

@@ -13,6 +13,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use uuid::Uuid;
+
 use super::control::{Asker, Control, Waiting, legal, topic_id};
 use super::datadir::random_id;
 use super::topic_config;
@@ -32,13 +34,13 @@ use crate::shard::histograms::{Counters, Stages};
 use crate::shard::mailbox::ToShard;
 use crate::types::Handle;
 
-type Refused = (ErrorCode, String);
+pub(super) type Refused = (ErrorCode, String);
 
-fn invalid(why: impl std::fmt::Display) -> Refused {
+pub(super) fn invalid(why: impl std::fmt::Display) -> Refused {
     (ErrorCode::InvalidRequest, why.to_string())
 }
 
-fn body<'a, M: Message<'a>>(message: &M) -> Result<Vec<u8>, Refused> {
+pub(super) fn body<'a, M: Message<'a>>(message: &M) -> Result<Vec<u8>, Refused> {
     let mut bytes = Vec::new();
     message
         .encode(&mut bytes)
@@ -53,6 +55,7 @@ impl<I: Io> Control<I> {
             Some(Api::DeleteTopic) => self.delete(asker, bytes),
             Some(Api::DescribeTopic) => self.describe(bytes).map(Some),
             Some(Api::AlterTopic) => self.alter(bytes).map(Some),
+            Some(Api::LogDirs) => self.log_dirs(bytes).map(Some),
             Some(Api::Stats) => self.stats(asker, bytes),
             _ => Err(invalid(format!("api {api} is not the control thread's"))),
         };
@@ -142,26 +145,27 @@ impl<I: Io> Control<I> {
 
     /// Takes back what there is of a topic whose creation failed.
     fn unmake_topic(&mut self, name: &str) {
-        if let Some(topic) = self.topics.topics.pop() {
-            self.topics.deleted.push(Deleted { name: topic.name, id: topic.id });
-        }
+        let Some(topic) = self.topics.topics.pop() else { return };
+        let id = topic.id.clone();
+        self.topics.deleted.push(Deleted { name: topic.name, id: topic.id });
         if let Err(error) = self.save_topics() {
             self.topics_changed = true;
             tracing::error!("{error}; a restart before it can be written may bring {name:?} back");
         }
-        self.set_aside(name, 0);
+        self.set_aside(name, &id, 0);
     }
 
-    /// Renames a topic's directories and has them removed later.
-    fn set_aside(&mut self, name: &str, delay_ms: i64) {
+    /// Renames a topic's directories and has them removed later. Its deletion is through, and
+    /// forgotten, once no directory can hold any of it.
+    fn set_aside(&mut self, name: &str, id: &str, delay_ms: i64) {
         let mut b = Blocking::new(&mut self.io, self.pool.clone());
         let (gone, failed) = self.homes.delete(&mut b, name);
         let due = self.removal_time(delay_ms);
         for path in gone {
             self.removals.add(path, due);
         }
-        if failed.is_empty() {
-            self.forget_deleted();
+        if failed.is_empty() && self.all_in_sight() {
+            self.topics.deleted.retain(|one| one.id != id);
         }
         self.topics_changed = true;
         self.storage_failed(failed);
@@ -255,7 +259,8 @@ impl<I: Io> Control<I> {
             self.offline.remove(&partition.handle);
             self.unfit.remove(&(entry.name.clone(), partition.index));
         }
-        self.set_aside(&entry.name, delay_ms);
+        let id = render_uuid(Uuid::from_bytes(entry.id));
+        self.set_aside(&entry.name, &id, delay_ms);
         match body(&DeleteResponse) {
             Ok(body) => self.answer(asker, ErrorCode::None, body),
             Err((code, why)) => self.refuse(asker, code, why),
