@@ -192,7 +192,7 @@ proptest! {
 
     #[test]
     fn topic_responses_hold(
-        (name, id) in (text(), any::<[u8; 16]>()),
+        (name, id, notices) in (text(), any::<[u8; 16]>(), vec(text(), 0..3)),
         placed in vec((handle(), shard()), 0..4),
         configs in vec((text(), text(), source()), 0..4),
         infos in vec(
@@ -206,13 +206,19 @@ proptest! {
         ),
     ) {
         let placed = placed.iter().map(|&(handle, shard)| Placed { handle, shard }).collect();
-        holds_exactly(&CreateResponse { id, partitions: placed });
+        let notices: Vec<&str> = notices.iter().map(String::as_str).collect();
+        exact!(CreateResponse { id, partitions: placed, notices: notices.clone() }, CreateResponse);
         holds_exactly(&DeleteResponse);
         let configs: Vec<_> = configs
             .iter()
-            .map(|(key, value, source)| ConfigEntry { key, value, source: *source })
+            .map(|(key, value, source)| {
+                ConfigEntry { key, value, source: *source, default: value }
+            })
             .collect();
-        exact!(AlterResponse { configs: configs.clone() }, AlterResponse);
+        exact!(
+            AlterResponse { configs: configs.clone(), notices: notices.clone() },
+            AlterResponse
+        );
         let partitions = infos.iter().map(|(place, marks, sizes, state)| PartitionInfo {
             index: place.0,
             handle: place.1,
@@ -232,6 +238,7 @@ proptest! {
             id,
             configs,
             partitions: partitions.collect(),
+            notices,
         }, DescribeResponse);
     }
 

@@ -179,7 +179,10 @@ fn topics(page: &mut Page) {
         Placed { handle: HANDLE, shard: ShardId(1) },
         Placed { handle: Handle(HANDLE.0 + 1), shard: ShardId(0) },
     ];
-    page.response("create", Api::CreateTopic, 3, CreateResponse { id: ID, partitions });
+    let bytes = page.take("create.response");
+    let notices = vec!["none"];
+    let made = CreateResponse { id: ID, partitions, notices };
+    check_response("create", &bytes, Api::CreateTopic, 3, &made);
 
     let bytes = page.take("delete.request");
     check_request("delete", &bytes, 4, &DeleteRequest { name });
@@ -206,8 +209,14 @@ fn topics(page: &mut Page) {
     let described = DescribeResponse {
         name,
         id: ID,
-        configs: vec![ConfigEntry { key: "flush.policy", value: "bytes:4MiB", source }],
+        configs: vec![ConfigEntry {
+            key: "flush.policy",
+            value: "bytes:4MiB",
+            source,
+            default: "group",
+        }],
         partitions: vec![partition],
+        notices: vec![],
     };
     check_response("describe", &bytes, Api::DescribeTopic, 5, &described);
 
@@ -216,8 +225,10 @@ fn topics(page: &mut Page) {
     check_request("alter", &bytes, 6, &AlterRequest { name, changes });
     let bytes = page.take("alter.response");
     let source = ConfigSource::Server;
-    let configs = vec![ConfigEntry { key: "flush.policy", value: "group", source }];
-    check_response("alter", &bytes, Api::AlterTopic, 6, &AlterResponse { configs });
+    let (key, default) = ("flush.policy", "group");
+    let configs = vec![ConfigEntry { key, value: "os", source, default }];
+    let altered = AlterResponse { configs, notices: vec![] };
+    check_response("alter", &bytes, Api::AlterTopic, 6, &altered);
 }
 
 fn offsets(page: &mut Page) {

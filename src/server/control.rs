@@ -13,7 +13,7 @@ use std::time::Instant;
 use super::config::Config;
 use super::homes::Homes;
 use super::removal::Removals;
-use super::topic_config;
+use super::topic_config::Defaults;
 use super::topics::TopicFile;
 use crate::errors::ErrorCode;
 use uuid::Uuid;
@@ -26,7 +26,7 @@ use crate::io::buffers::Pool;
 use crate::log::LogConfig;
 use crate::shard::catalogue::{Catalogue, TopicEntry};
 use crate::shard::histograms::{Counters, Stages};
-use crate::shard::mailbox::{Closed, FromShard, Settings, ShardBox, ToShard, Waiter};
+use crate::shard::mailbox::{Closed, FromShard, ShardBox, ToShard, Waiter};
 use crate::types::{Handle, ShardId};
 
 /// Why the control thread cannot start or go on.
@@ -55,6 +55,7 @@ pub(super) enum Waiting {
         name: String,
         left: Vec<Handle>,
         failed: Option<String>,
+        notices: Vec<String>,
     },
     Delete {
         asker: Asker,
@@ -86,7 +87,7 @@ pub struct Control<I: Io> {
     pub(super) pool: Pool,
     pub(super) config: Config,
     pub(super) homes: Homes,
-    pub(super) defaults: Settings,
+    pub(super) defaults: Defaults,
     pub(super) topics: TopicFile,
     /// The topic file on disk says less than `topics`, and nobody waits for it.
     pub(super) topics_changed: bool,
@@ -116,13 +117,11 @@ impl<I: Io> Control<I> {
         topics: TopicFile,
         shards: Vec<ShardBox>,
     ) -> Result<Control<I>, ControlError> {
-        let log = LogConfig {
-            flush: config.flush,
-            segment_bytes: u64::from(config.segment_bytes),
-            ..LogConfig::default()
-        };
-        let log = topic_config::fitting(log);
-        let defaults = Settings { log, ..Settings::default() };
+        let defaults = Defaults::new(LogConfig::default(), &config.topic_defaults)
+            .map_err(|why| fault(Path::new("--topic-default"), why))?;
+        for notice in defaults.notices() {
+            tracing::warn!("--topic-default {notice}");
+        }
         let mut control = Control {
             io,
             pool: Pool::new(64 << 20),
