@@ -262,6 +262,8 @@ proptest! {
         holds_exactly(&FlushResponse { durable: offset });
         holds_exactly(&DeleteRecordsRequest { handle, before: at });
         holds_exactly(&DeleteRecordsResponse { start: offset });
+        holds_exactly(&RollRequest { handle });
+        holds_exactly(&RollResponse { base: offset });
     }
 
     #[test]
@@ -462,6 +464,8 @@ fn parse_everything(bytes: &[u8]) {
     let _ = ListOffsetsResponse::parse(bytes);
     let _ = InitProducerRequest::parse(bytes);
     let _ = InitProducerResponse::parse(bytes);
+    let _ = RollRequest::parse(bytes);
+    let _ = RollResponse::parse(bytes);
     let _ = FlushRequest::parse(bytes);
     let _ = FlushResponse::parse(bytes);
     let _ = DeleteRecordsRequest::parse(bytes);
@@ -585,7 +589,7 @@ fn admission() {
         match header(wire, 0, 0).admit(10) {
             Ok(admitted) => assert_eq!(admitted, api),
             Err(refusal) => {
-                assert!([Api::InitProducer, Api::DeleteRecords].contains(&api));
+                assert!(api == Api::InitProducer);
                 assert_eq!(refusal.code, ErrorCode::UnsupportedVersion);
             }
         }

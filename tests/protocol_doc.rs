@@ -252,6 +252,9 @@ fn offsets(page: &mut Page) {
     let response = DeleteRecordsResponse { start: at(150) };
     page.response("delete-records", Api::DeleteRecords, 10, response);
 
+    page.request("roll", 18, RollRequest { handle: HANDLE });
+    page.response("roll", Api::Roll, 18, RollResponse { base: at(200) });
+
     page.request("epoch-end", 16, EpochEndRequest { handle: HANDLE, epoch: 2 });
     page.response("epoch-end", Api::EpochEnd, 16, EpochEndResponse { epoch: 1, end: 200 });
 }

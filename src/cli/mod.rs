@@ -18,6 +18,7 @@ mod output;
 mod partitions;
 mod probe;
 mod produce;
+mod records;
 mod render;
 mod serve;
 mod stats;

@@ -99,6 +99,11 @@ pub fn file_name(offset: i64, kind: FileKind) -> String {
     SegmentFile::live(offset, kind).to_string()
 }
 
+/// `00000000000000000042.log.deleted`
+pub fn deleted_name(offset: i64, kind: FileKind) -> String {
+    SegmentFile { offset, kind, state: FileState::Deleted }.to_string()
+}
+
 /// At least the 20 digits that the names are padded to, or two files could mean one offset.
 fn parse_offset(digits: &str) -> Option<i64> {
     let decimal = digits.bytes().all(|byte| byte.is_ascii_digit());

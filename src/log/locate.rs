@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 
+use super::held::HeldFile;
 use super::isolation::View;
 use super::partition::Partition;
 use super::segment::Damage;
@@ -18,9 +19,10 @@ use crate::types::Offset;
 pub(super) const SCAN_BYTES: u32 = 8 << 10;
 
 /// Adjacent batches in a file. The last one may be cut, the first one never is.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileRange {
-    pub file: FileId,
+    /// Stays open while this range is kept.
+    pub file: HeldFile,
     pub pos: u64,
     pub len: u64,
     pub first_batch_len: u32,
@@ -142,6 +144,12 @@ impl OffsetLookup {
         let mut bytes = bytes;
         loop {
             match self.state {
+                State::Segment(number) | State::Scan(number, ..)
+                    if partition.segments.get(number).is_none() =>
+                {
+                    // Retention took it meanwhile.
+                    (self.state, self.reader, bytes) = (State::Start, Reader::default(), None);
+                }
                 State::Start => match partition.range_check(self.wanted, self.view) {
                     Some(answer) => return Step::Ready(answer),
                     None => {
@@ -177,8 +185,8 @@ impl OffsetLookup {
     /// The newest batches are found without a read.
     fn in_tail(&self, partition: &Partition) -> Option<Step<Located>> {
         let found = partition.tail.find(self.offset).filter(|_| self.offset == self.wanted)?;
-        let file = partition.file_of(found.segment)?;
-        partition.segments.get(found.segment)?.damage.is_empty().then_some(())?;
+        let segment = partition.segments.get(found.segment)?;
+        let file = segment.held_file().filter(|_| segment.damage.is_empty())?;
         Some(self.range(partition, found.segment, file, found.pos, found.len))
     }
 
@@ -228,7 +236,7 @@ impl OffsetLookup {
             }
             Scanned::Found(pos, header) => {
                 let len = u32::try_from(header.total_len()).expect("a length is an i32");
-                Some(self.range(partition, number, file, pos, len))
+                Some(self.range(partition, number, self.reader.held(), pos, len))
             }
             Scanned::More(at) if at > pos => {
                 self.state = State::Scan(number, file, at);
@@ -262,7 +270,7 @@ impl OffsetLookup {
         &self,
         partition: &Partition,
         number: u32,
-        file: FileId,
+        file: HeldFile,
         pos: u64,
         first: u32,
     ) -> Step<Located> {

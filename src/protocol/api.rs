@@ -36,6 +36,7 @@ pub enum Api {
     Stats,
     EpochEnd,
     LogDirs = 14,
+    Roll = 15,
 }
 
 impl Api {
@@ -56,6 +57,7 @@ impl Api {
         Api::Stats,
         Api::EpochEnd,
         Api::LogDirs,
+        Api::Roll,
     ];
 
     pub const fn to_wire(self) -> u8 {
@@ -82,6 +84,7 @@ impl Api {
             Api::Flush => "flush",
             Api::DeleteRecords => "delete records",
             Api::Stats => "stats",
+            Api::Roll => "roll",
             Api::EpochEnd => "end offset for epoch",
             Api::LogDirs => "describe log dirs",
         }
@@ -90,7 +93,7 @@ impl Api {
     /// The versions this build serves; `None`: defined, not served yet.
     pub const fn served(self) -> Option<(u8, u8)> {
         match self {
-            Api::InitProducer | Api::DeleteRecords => None,
+            Api::InitProducer => None,
             _ => Some((0, 0)),
         }
     }

@@ -131,6 +131,9 @@ flags! {
         [value_name = "KEY=VALUE", value_delimiter = ';'];
     /// How often recovery points are written down [default: 60s]
     checkpoint_interval: Span, "RINGLOG_CHECKPOINT_INTERVAL" [value_name = "TIME"];
+    /// How often each partition's segments are checked against its retention; the first time 30 s
+    /// after the start, or this much if it is less [default: 5m]
+    retention_check_interval: Span, "RINGLOG_RETENTION_CHECK_INTERVAL" [value_name = "TIME"];
     /// How long a stop may take before connections are cut [default: 10s]
     stop_timeout: Span, "RINGLOG_STOP_TIMEOUT" [value_name = "TIME"];
     /// Start although the file system cannot lock files (two servers would destroy the data)
@@ -223,6 +226,9 @@ pub struct Config {
     pub topic_defaults: BTreeMap<String, String>,
     #[serde(serialize_with = "as_span")]
     pub checkpoint_interval: Duration,
+    /// Kafka's `log.retention.check.interval.ms`.
+    #[serde(serialize_with = "as_span")]
+    pub retention_check_interval: Duration,
     #[serde(serialize_with = "as_span")]
     pub stop_timeout: Duration,
     pub allow_unlocked: bool,
@@ -410,6 +416,10 @@ impl Config {
             checkpoint_interval: flags
                 .checkpoint_interval
                 .map_or(Duration::from_secs(60), |span| span.0),
+            retention_check_interval: flags
+                .retention_check_interval
+                .map_or(Duration::from_secs(300), |span| span.0)
+                .clamp(Duration::from_millis(1), Duration::from_secs(366 * 24 * 3600)),
             stop_timeout: flags.stop_timeout.map_or(Duration::from_secs(10), |span| span.0),
             allow_unlocked: flags.allow_unlocked.unwrap_or(false),
         })

@@ -104,6 +104,8 @@ pub struct Control<I: Io> {
     pub(super) closed: Vec<Closed>,
     pub(super) offline: HashMap<Handle, String>,
     pub(super) started: Instant,
+    /// Partitions whose log start is to be written down, and who asked.
+    pub(super) starts_asked: Vec<(ShardId, Handle)>,
     pub(super) failed: Option<String>,
 }
 
@@ -141,6 +143,7 @@ impl<I: Io> Control<I> {
             closed: Vec::new(),
             offline: HashMap::new(),
             started: Instant::now(),
+            starts_asked: Vec::new(),
             failed: None,
         };
         control.settle_topics()?;
@@ -171,6 +174,7 @@ impl<I: Io> Control<I> {
             FromShard::Opened { shard, handle, result } => self.opened(shard, handle, result),
             FromShard::OpenedAll { .. } => self.opened_all(),
             FromShard::Dropped { handle, .. } => self.dropped(handle),
+            FromShard::SaveStart { shard, handle } => self.starts_asked.push((shard, handle)),
             FromShard::Request { shard, waiter, api, body } => {
                 self.request(Asker { shard, waiter }, api, &body);
             }

@@ -9,6 +9,7 @@ pub mod control;
 mod datadir;
 pub mod homes;
 mod keeping;
+mod limits;
 mod log_dirs;
 mod opening;
 mod removal;

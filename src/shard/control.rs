@@ -1,4 +1,4 @@
-//! The cold requests: hello, metadata, offsets, flush here; topics and stats through the control
+//! The cold requests: hello, metadata, offsets, flush here; deletions and rolls in `retain`; topics and stats through the control
 //! thread.
 //!
 //! Owns: what each cold request is answered, and the mail from the control thread. Never does: wait
@@ -22,7 +22,7 @@ use crate::protocol::cursor::WireError;
 use crate::protocol::epochs::{EpochEndRequest, EpochEndResponse};
 use crate::protocol::error::{Detail, encode_error};
 use crate::protocol::fetch::FetchRequest;
-use crate::protocol::hello::{HelloRequest, HelloResponse, Limits, ShardAddress};
+use crate::protocol::hello::{HelloRequest, HelloResponse, Limits, ShardAddress, features};
 use crate::protocol::metadata::{MetadataRequest, MetadataResponse, PartitionMeta, TopicMeta};
 use crate::protocol::offsets::{FlushRequest, ListOffsetsRequest};
 
@@ -68,6 +68,8 @@ impl<I: Io> Shard<I> {
             Api::Fetch => self.fetch(id, header, body),
             Api::ListOffsets => self.list_offsets(id, header, body),
             Api::Flush => self.flush(id, header, body),
+            Api::DeleteRecords => self.delete_records(id, header, body),
+            Api::Roll => self.roll(id, header, body),
             Api::EpochEnd => self.epoch_end(id, header, body),
             _ => {
                 self.forward(id, header, body);
@@ -85,7 +87,7 @@ impl<I: Io> Shard<I> {
         let hello = &self.config.hello;
         let response = HelloResponse {
             server: &hello.server,
-            features: 0,
+            features: features::DELETE_RECORDS,
             limits: Limits {
                 frame_bytes_max: self.config.frame_bytes_max,
                 in_flight_max: self.config.in_flight_max as u32,
@@ -253,6 +255,7 @@ impl<I: Io> Shard<I> {
                     self.parts.touch(slot);
                 }
             }
+            ToShard::StartSaved(handle, saved) => self.start_saved(handle, saved),
             ToShard::Catalogue(catalogue) => self.catalogue = catalogue,
             ToShard::Reply { to, error, body } => self.control_replied(to, error, &body),
             ToShard::Snapshot => self.snapshot(),
@@ -304,6 +307,10 @@ impl<I: Io> Shard<I> {
                 counters.flushes += one.flushes;
                 counters.flush_waiters += one.acks;
                 counters.segments_rolled += one.rolls;
+                counters.segments_deleted += one.segments_deleted;
+                counters.bytes_deleted += one.bytes_deleted;
+                counters.segments_from_the_future += one.segments_from_the_future;
+                counters.files_open += known.partition.open_files() as u64;
                 counters.duplicates += one.duplicates;
                 counters.out_of_order += one.out_of_order;
                 counters.producers_known += known.partition.producers_known() as u64;

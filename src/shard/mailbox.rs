@@ -76,6 +76,8 @@ pub enum ToShard {
         why: Arc<str>,
     },
     Alter(Handle, Box<Settings>),
+    /// The log start of the partition is on the disk up to here; `None`: it could not be written.
+    StartSaved(Handle, Option<Offset>),
     Catalogue(Arc<Catalogue>),
     /// The control thread's answer to a forwarded request.
     Reply {
@@ -108,6 +110,11 @@ pub enum FromShard {
         shard: ShardId,
     },
     Dropped {
+        shard: ShardId,
+        handle: Handle,
+    },
+    /// Write down the log start that the partition's marks show, and say so.
+    SaveStart {
         shard: ShardId,
         handle: Handle,
     },
@@ -183,7 +190,7 @@ impl ControlBox {
     }
 
     /// Room for a client's request? One that finds none is answered OVERLOADED, so that `held`
-    /// only ever grows by what the control thread itself asked for.
+    /// only ever grows by what the control thread itself asked for, and one message a partition.
     pub fn has_room(&self) -> bool {
         self.held.is_empty()
     }

@@ -12,6 +12,7 @@ mod conn;
 mod conns;
 mod control;
 mod fetch;
+mod files;
 mod jobs;
 mod offline;
 mod offsets;
@@ -19,6 +20,7 @@ mod parts;
 mod produce;
 mod reencode;
 mod reopen;
+mod retain;
 mod tick;
 
 use std::collections::VecDeque;
@@ -60,6 +62,10 @@ pub struct ShardConfig {
     pub in_flight_max: usize,
     pub connections_max: usize,
     pub stop_timeout: Micros,
+    /// Kafka's `log.retention.check.interval.ms`.
+    pub retention_interval: Micros,
+    /// Descriptors that the files of this shard's logs may take.
+    pub files_max: usize,
     pub hello: Hello,
 }
 

@@ -44,7 +44,7 @@ pub(super) fn sealed<I: Io>(
     let Some(last) = last_entry::<TIME_ENTRY_LEN, I>(b, &time)? else { return Ok(None) };
     let index = SegmentIndex::on_disk(log.base, config, last.map(TimeEntry::decode));
     let end = Mark { end: next_base, pos: log.len };
-    Ok(Some(Segment::stored(end, log.base, index, config, now)))
+    Ok(Some(Segment::stored(end, log.base, index, now)))
 }
 
 /// `None` when the file is not whole entries.

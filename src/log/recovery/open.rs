@@ -19,6 +19,7 @@ use crate::io::blocking::Blocking;
 use crate::io::buffers::Pool;
 use crate::io::op::OpenHow;
 use crate::io::{FileId, Io};
+use crate::log::held::HeldFile;
 use crate::log::partition::{Partition, Recovered};
 use crate::log::segment::{LogFile, Phase, Segment};
 use crate::log::segments::Segments;
@@ -48,6 +49,7 @@ pub fn open<I: Io>(
         next_base: None,
         keep_closed: false,
         producers: Replay::new(&mut found, (wall, started), config.producer_expiration_ms),
+        below: Vec::new(),
         scanned: false,
     };
     let recovered = opening.run(found, pool)?;
@@ -74,13 +76,16 @@ struct Opening<'b, 'a, I: Io> {
     /// The last segment holds damage at its end: nothing may follow in it.
     keep_closed: bool,
     producers: Replay,
-    /// Some segment was.
+    /// Segments that end at or before the log start: deleted, and not looked at.
+    below: Vec<LogFiles>,
+    /// Some segment was scanned.
     scanned: bool,
 }
 
 impl<I: Io> Opening<'_, '_, I> {
     fn run(&mut self, mut found: Found, pool: &Pool) -> Result<Recovered, OpenError> {
         self.set_aside_stray(&mut found)?;
+        self.below = self.take_below_start(&mut found);
         let stored = epochs::read(self.b, self.dir)?;
         let point = self.params.recovery_point.unwrap_or(Offset::ZERO);
         let scan_from = match (&stored, self.params.clean) {
@@ -102,6 +107,7 @@ impl<I: Io> Opening<'_, '_, I> {
         }
         self.start_over_if_behind()?;
         self.have_active(point)?;
+        self.drop_below_start()?;
         self.settle_producers()?;
         self.settle(stored, pool)
     }
@@ -124,6 +130,26 @@ impl<I: Io> Opening<'_, '_, I> {
             let path = path_of(self.dir, base, FileKind::Log);
             self.report.cuts.push(Cut { path, pos: 0, bytes: 0, fault: Fault::Stray, side_file });
             found.logs.remove(0);
+        }
+        Ok(())
+    }
+
+    /// Deleted records keep nothing from being read and need not be whole (a power cut may have
+    /// brought some of their segments back, and others not).
+    fn take_below_start(&self, found: &mut Found) -> Vec<LogFiles> {
+        let start = self.params.log_start.unwrap_or(Offset::ZERO);
+        let ended = found.logs.iter().skip(1).take_while(|next| next.base <= start).count();
+        found.logs.drain(..ended).collect()
+    }
+
+    fn drop_below_start(&mut self) -> Result<(), OpenError> {
+        for log in std::mem::take(&mut self.below) {
+            let path = path_of(self.dir, log.base, FileKind::Log);
+            tracing::info!(path = %path.display(), "removed: before the log start");
+            // Snapshots may be of use still: `drop_snapshots` judges them.
+            for kind in FileKind::ALL.into_iter().filter(|kind| *kind != FileKind::Snapshot) {
+                cut::remove(self.b, &path_of(self.dir, log.base, kind))?;
+            }
         }
         Ok(())
     }
@@ -160,10 +186,9 @@ impl<I: Io> Opening<'_, '_, I> {
             let point = self.params.recovery_point.unwrap_or(Offset::ZERO);
             return self.check(log, &[], point);
         };
-        let config = &self.params.config;
-        let mut segment = Segment::stored(active.end, log.base, active.index, config, self.wall);
+        let mut segment = Segment::stored(active.end, log.base, active.index, self.wall);
         segment.first_timestamp = active.first_timestamp;
-        segment.file = LogFile::Open(file);
+        segment.file = LogFile::Open(HeldFile::new(file));
         self.push(segment);
         Ok(true)
     }
@@ -248,10 +273,9 @@ impl<I: Io> Opening<'_, '_, I> {
     }
 
     fn keep(&mut self, log: &LogFiles, file: FileId, path: &Path, scanned: Scanned) {
-        let config = &self.params.config;
-        let mut segment = Segment::stored(scanned.end, log.base, scanned.index, config, self.wall);
+        let mut segment = Segment::stored(scanned.end, log.base, scanned.index, self.wall);
         segment.first_timestamp = scanned.first_timestamp;
-        segment.file = LogFile::Open(file);
+        segment.file = LogFile::Open(HeldFile::new(file));
         // Its indexes are in memory only: sealing writes them.
         segment.phase = Phase::Rolled;
         self.producers.passed(scanned.end.end);
@@ -330,6 +354,9 @@ impl<I: Io> Opening<'_, '_, I> {
             let (bytes, fault) = (segment.staged.pos, Fault::BeforeStart { log_start });
             self.report.cuts.push(Cut { path, pos: 0, bytes, fault, side_file });
         }
+        // The start may be what is wrong: nothing is deleted by it.
+        let below = std::mem::take(&mut self.below);
+        self.set_aside_all(&below, Fault::BeforeStart { log_start })?;
         self.epochs.clear();
         self.producers.start_over(log_start);
         self.unclean = true;
@@ -356,7 +383,7 @@ impl<I: Io> Opening<'_, '_, I> {
         let mut segment = Segment::wanted(base, 0, &self.params.config, self.wall);
         match self.b.open(&path, how) {
             Ok(file) => {
-                segment.file = LogFile::Open(file);
+                segment.file = LogFile::Open(HeldFile::new(file));
                 segment.named = true;
             }
             Err(errno) if errno.is_no_space() => self.report.read_only = true,
