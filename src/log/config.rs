@@ -44,6 +44,9 @@ pub struct LogConfig {
     pub tail_batches_max: usize,
     /// Sealed segments' files kept open; readers open what they need beyond.
     pub sealed_files_max: usize,
+    /// What recovery has cut and keeps aside in this partition's directory may take this much; past
+    /// it nothing is cut, and the partition is read-only until there is room.
+    pub cut_bytes_max: u64,
     /// Bytes of sealed indexes kept in memory.
     pub index_cache_bytes_max: usize,
 }
@@ -71,6 +74,7 @@ impl Default for LogConfig {
             unsettled_bytes_max: 32 << 20,
             tail_batches_max: 1024,
             sealed_files_max: 16,
+            cut_bytes_max: 8 << 30,
             index_cache_bytes_max: 4 << 20,
         }
     }

@@ -11,6 +11,7 @@ use super::partition::Partition;
 use super::segment::Damage;
 use super::step::{Access, Reader, Step};
 use crate::format::batch::{BatchError, BatchHeader, HEADER_LEN};
+use crate::format::cut_name::CutReason;
 use crate::format::stored;
 use crate::io::{Errno, FileId};
 use crate::types::Offset;
@@ -110,6 +111,8 @@ pub struct OffsetLookup {
     min_one: bool,
     state: State,
     reader: Reader,
+    /// A header here is none: the search goes on at the next indexed batch, to say what is lost.
+    bad: Option<u64>,
 }
 
 impl OffsetLookup {
@@ -124,6 +127,7 @@ impl OffsetLookup {
             min_one,
             state: State::Start,
             reader: Reader::default(),
+            bad: None,
         }
     }
 
@@ -235,6 +239,9 @@ impl OffsetLookup {
                 self.found_bound(partition, number, pos)
             }
             Scanned::Found(pos, header) => {
+                if let Some(damage) = self.lost_before(pos, &header) {
+                    return Some(self.corrupt(partition, segment.base, &damage));
+                }
                 let len = u32::try_from(header.total_len()).expect("a length is an i32");
                 Some(self.range(partition, number, self.reader.held(), pos, len))
             }
@@ -243,17 +250,31 @@ impl OffsetLookup {
                 None
             }
             Scanned::More(at) | Scanned::Bad(at) => {
+                let bad = *self.bad.get_or_insert(at);
+                if let Some(next) = segment.index.next_indexed(at).filter(|next| *next < end) {
+                    self.state = State::Scan(number, file, next);
+                    return None;
+                }
                 let next = partition.segments.next_base(number).unwrap_or(partition.marks.high());
-                let damage = Damage { pos: at, end_pos: end, first: self.offset, next };
+                let (first, reason) = (self.offset, CutReason::Header);
+                let damage = Damage { pos: bad, end_pos: end, first, next, reason };
                 Some(self.corrupt(partition, segment.base, &damage))
             }
         }
+    }
+
+    /// What a bad header found on the way here costs, if the batch found behind it begins too late.
+    fn lost_before(&self, end_pos: u64, found: &BatchHeader) -> Option<Damage> {
+        let (pos, next) = (self.bad?, Offset::new(found.base_offset)?);
+        let (first, reason) = (self.offset, CutReason::Header);
+        (next > first).then_some(Damage { pos, end_pos, first, next, reason })
     }
 
     /// Where the view ends is known now: on to what was asked for.
     fn found_bound<T>(&mut self, partition: &mut Partition, number: u32, pos: u64) -> Option<T> {
         partition.bound_found(self.offset, number, pos);
         self.state = State::Start;
+        self.bad = None;
         None
     }
 

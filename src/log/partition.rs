@@ -160,6 +160,8 @@ pub struct Partition {
     pub(super) files: Descriptors,
     /// Ops handed out and not come back.
     pub(super) in_flight: usize,
+    /// Recovery found or remembered damage.
+    is_damaged: bool,
     has_work: bool,
     pub(super) deadline: Micros,
 }
@@ -182,6 +184,7 @@ pub(super) struct Recovered {
 impl Partition {
     /// A log whose segments are all on the disk (D8).
     pub(super) fn recovered(found: Recovered) -> Partition {
+        let is_damaged = found.segments.iter().any(|segment| !segment.damage.is_empty());
         let active = found.segments.active();
         let end = active.written;
         let reach = Reach { end: end.end, bytes: active.bytes_before + end.pos };
@@ -206,6 +209,7 @@ impl Partition {
             closing: Closing::No,
             retention: Retention::new(found.log_start),
             removal: Removal::default(),
+            is_damaged,
             state: match found.read_only {
                 true => PartitionState::ReadOnly,
                 false => PartitionState::Open,
@@ -465,6 +469,16 @@ impl Partition {
     /// Bytes written and not yet durable: what a power cut could take now.
     pub fn unflushed_bytes(&self) -> u64 {
         self.written_bytes().saturating_sub(self.waiters.settled().bytes)
+    }
+
+    /// How many ranges are known to be damaged on the disk, and the first offset of the first.
+    pub fn damage(&self) -> (u64, Offset) {
+        if !self.is_damaged {
+            return (0, Offset::ZERO);
+        }
+        let mut ranges = self.segments.iter().flat_map(|segment| &segment.damage);
+        let first = ranges.next().map(|damage| damage.first);
+        (first.map_or(0, |_| 1 + ranges.count() as u64), first.unwrap_or(Offset::ZERO))
     }
 
     pub fn state(&self) -> &PartitionState {

@@ -6,6 +6,7 @@
 use super::config::LogConfig;
 use super::held::HeldFile;
 use super::watermarks::Mark;
+use crate::format::cut_name::CutReason;
 use crate::format::index::{self, IndexBuilder, TimeEntry};
 use crate::io::FileId;
 use crate::policy::roll::RollState;
@@ -137,6 +138,12 @@ impl SegmentIndex {
         Some(index::floor_offset(entries, relative).map_or(0, |entry| u64::from(entry.pos)))
     }
 
+    /// Where the first indexed batch behind `pos` begins, if the entries are here.
+    pub fn next_indexed(&self, pos: u64) -> Option<u64> {
+        let IndexBytes::Held { offset: entries, .. } = &self.bytes else { return None };
+        index::offset_entries(entries).map(|entry| u64::from(entry.pos)).find(|at| *at > pos)
+    }
+
     /// No record newer than `timestamp` lies at or before this offset; `None` as in `floor`.
     pub fn time_floor(&self, base: Offset, timestamp: WallMs) -> Option<Offset> {
         let IndexBytes::Held { time, .. } = &self.bytes else { return None };
@@ -155,6 +162,7 @@ pub struct Damage {
     /// First offset lost, and the first one behind.
     pub first: Offset,
     pub next: Offset,
+    pub reason: CutReason,
 }
 
 #[derive(Debug)]

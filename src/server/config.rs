@@ -124,6 +124,9 @@ flags! {
     partitions_max: u32, "RINGLOG_PARTITIONS_MAX" [value_name = "N"];
     /// Segment size of topics that set none [default: 1GiB]
     segment_bytes: Size, "RINGLOG_SEGMENT_BYTES" [value_name = "SIZE"];
+    /// What recovery may keep aside of cut tails in each partition's directory; past it nothing is
+    /// cut and the partition is read-only [default: 8GiB]
+    cut_bytes_max: Size, "RINGLOG_CUT_BYTES_MAX" [value_name = "SIZE"];
     /// A setting of topics that set none, by its name among the topics', such as
     /// retention.ms=1day; may be given many times, and as the table [topic-defaults] of the file
     #[serde(rename = "topic-defaults", deserialize_with = "defaults_table")]
@@ -221,6 +224,7 @@ pub struct Config {
     pub connections_max: usize,
     pub shard_memory_bytes: usize,
     pub partitions_max: usize,
+    pub cut_bytes_max: u64,
     /// Of topics that set none, by their names among the topics'; --flush and --segment-bytes are
     /// among them.
     pub topic_defaults: BTreeMap<String, String>,
@@ -413,6 +417,7 @@ impl Config {
             shard_memory_bytes: memory as usize,
             partitions_max: counted("partitions-max", flags.partitions_max, 65536, (1, 1 << 20))?,
             topic_defaults,
+            cut_bytes_max: flags.cut_bytes_max.map_or(8 * GIB, |size| size.0),
             checkpoint_interval: flags
                 .checkpoint_interval
                 .map_or(Duration::from_secs(60), |span| span.0),

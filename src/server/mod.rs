@@ -18,5 +18,6 @@ mod run;
 mod topic_config;
 pub mod topics;
 mod units;
+mod window;
 
 pub use run::{RunError, Running, run, start};

@@ -236,7 +236,10 @@ impl<I: Io> Shard<I> {
         let shard = self.config.id;
         match message {
             ToShard::Open(spec) => self.open_partition(spec),
-            ToShard::OpenedAll => self.control.send(FromShard::OpenedAll { shard }),
+            ToShard::OpenedAll => {
+                let recovered = self.recovered;
+                self.control.send(FromShard::OpenedAll { shard, recovered });
+            }
             ToShard::Serve => {
                 self.life = Life::Serving;
                 self.accept();
@@ -292,6 +295,9 @@ impl<I: Io> Shard<I> {
     fn snapshot(&mut self) {
         let mut counters = self.counters;
         counters.connections_open = self.conns.open() as u64;
+        counters.recovery_read_bytes = self.recovered.scanned_bytes;
+        counters.recovery_cuts = self.recovered.cuts;
+        counters.recovery_cut_bytes = self.recovered.cut_bytes;
         let io = self.io.counters();
         counters.io_submitted = io.submitted;
         counters.io_enters = io.enters;
@@ -311,6 +317,7 @@ impl<I: Io> Shard<I> {
                 counters.bytes_deleted += one.bytes_deleted;
                 counters.segments_from_the_future += one.segments_from_the_future;
                 counters.files_open += known.partition.open_files() as u64;
+                counters.damaged_ranges += known.partition.damage().0;
                 counters.duplicates += one.duplicates;
                 counters.out_of_order += one.out_of_order;
                 counters.producers_known += known.partition.producers_known() as u64;

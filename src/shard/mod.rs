@@ -37,7 +37,7 @@ use catalogue::Catalogue;
 use conns::Conns;
 use histograms::{Counters, Stages};
 use jobs::Jobs;
-use mailbox::{Closed, ControlBox, ToShard};
+use mailbox::{Closed, ControlBox, Recovered, ToShard};
 use parts::Parts;
 
 /// How fetched bytes reach the socket.
@@ -114,6 +114,8 @@ pub struct Shard<I: Io> {
     control: ControlBox,
     stages: Stages,
     counters: Counters,
+    /// What opening this shard's partitions came to.
+    recovered: Recovered,
     scratch: Scratch,
     reencoder: Reencoder,
     /// The batches of a request as they are to be stored, until they have a slice of their own.
@@ -164,6 +166,7 @@ impl<I: Io> Shard<I> {
             control,
             stages: Stages::default(),
             counters: Counters::default(),
+            recovered: Recovered::default(),
             scratch: Scratch::new(),
             reencoder: Reencoder::default(),
             reencoded: Vec::new(),

@@ -12,7 +12,7 @@ use super::catalogue::{Marks, MarksNow, Owner, STATE_NOT_OPEN, STATE_POISONED, h
 use super::conn::{Answer, ConnId, State};
 use super::files::OpenFiles;
 use super::histograms::Stage;
-use super::mailbox::{Closed, FromShard, PartitionSpec, Settings, Waiter};
+use super::mailbox::{Closed, FromShard, PartitionSpec, Recovered, Settings, Waiter};
 use super::reopen::REOPEN_AFTER;
 use super::retain::first_pass;
 use super::tick::Label;
@@ -209,7 +209,7 @@ impl<I: Io> Shard<I> {
             clean: spec.clean,
             recovery_point: spec.recovery_point,
             log_start: spec.log_start,
-            unflushed_max: log.flush.unflushed_max(log.unsettled_bytes_max),
+            unflushed_max: spec.unflushed_max,
         };
         let pool = self.pool.clone();
         let mut blocking = Blocking::new(&mut self.io, pool.clone());
@@ -218,11 +218,23 @@ impl<I: Io> Shard<I> {
         let foreign = std::mem::take(&mut blocking.foreign);
         self.done.extend(foreign);
         self.restless |= !self.done.is_empty();
-        opened.map(|(partition, _)| partition).map_err(|error| {
-            tracing::error!("{}-{} stays offline: {error}", spec.topic, spec.index);
-            spec.marks.publish(MarksNow { state: STATE_NOT_OPEN, ..MarksNow::default() });
-            error.to_string()
-        })
+        opened
+            .map(|(partition, report)| {
+                self.recovered.add(&Recovered {
+                    partitions: 1,
+                    scanned_bytes: report.scanned_bytes,
+                    log_bytes: report.log_bytes,
+                    cuts: report.cuts.len() as u64,
+                    cut_bytes: report.cuts.iter().map(|cut| cut.bytes).sum(),
+                    damaged: report.damage.len() as u64,
+                });
+                partition
+            })
+            .map_err(|error| {
+                tracing::error!("{}-{} stays offline: {error}", spec.topic, spec.index);
+                spec.marks.publish(MarksNow { state: STATE_NOT_OPEN, ..MarksNow::default() });
+                error.to_string()
+            })
     }
 
     /// Which error a request for a handle that is not served here gets.
@@ -308,6 +320,7 @@ impl<I: Io> Shard<I> {
     fn publish(&mut self, slot: u32) {
         let Some(known) = self.parts.get(slot) else { return };
         let partition = &known.partition;
+        let (damaged, damaged_from) = partition.damage();
         let is_poisoned = matches!(partition.state(), PartitionState::Poisoned { .. });
         known.marks.publish(MarksNow {
             start: partition.log_start().get(),
@@ -320,6 +333,8 @@ impl<I: Io> Shard<I> {
             bytes: partition.size_bytes() as i64,
             segments: partition.segment_count() as i64,
             recovery_point: partition.recovery_point().get(),
+            damaged: damaged as i64,
+            damaged_from: damaged_from.get(),
             state: state_mark(partition.state()),
         });
         if known.partition.high_watermark() > known.high_seen {

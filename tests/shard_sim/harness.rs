@@ -162,6 +162,7 @@ impl SimShard {
                 index,
                 settings: setup.settings.clone(),
                 clean,
+                unflushed_max: None,
                 recovery_point: Offset::new(0),
                 log_start: None,
                 marks: Arc::clone(&marks),
