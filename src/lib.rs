@@ -18,4 +18,6 @@ pub mod server;
 
 pub mod client;
 
+pub mod tools;
+
 pub mod cli;

@@ -1,17 +1,21 @@
 //! Real Kafka bytes: what a broker and its clients wrote is read, checked, indexed and dumped as
 //! they do it. The fixtures are described beside them.
 
+#[path = "support/golden.rs"]
+mod fixtures;
+
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use fixtures::{TOPICS, golden};
 use ringlog::format::batch::{self, Attributes, BatchHeader, Codec, HEADER_LEN, TimestampType};
 use ringlog::format::builder::{BatchBuilder, NewHeader};
 use ringlog::format::checkpoint::{EpochCache, parse_offsets, render_offsets};
 use ringlog::format::codec::{self, Workspace};
-use ringlog::format::dump::{self, LogDump, Options};
+use ringlog::format::dump;
 use ringlog::format::identity::{
     MetaProperties, parse_clean_shutdown, parse_partition_metadata, render_clean_shutdown,
     render_partition_metadata,
@@ -19,30 +23,11 @@ use ringlog::format::identity::{
 use ringlog::format::index::{
     self, IndexBuilder, IndexLimits, OffsetEntry, TimeEntry, floor_offset,
 };
-use ringlog::format::name::{FileKind, FileState, PartitionDir, SegmentFile};
+use ringlog::format::name::{FileKind, PartitionDir, SegmentFile};
 use ringlog::format::record::{self, Record};
 use ringlog::format::unpack::Unpacked;
 use ringlog::format::validate::{Depth, Limits, Scratch, check_produce};
 use ringlog::format::{snapshot, txn_index};
-
-const TOPICS: [&str; 12] = [
-    "appendtime",
-    "compacted",
-    "deleted",
-    "gzip",
-    "lz4",
-    "producers",
-    "recompressed",
-    "segments",
-    "shapes",
-    "snappy",
-    "transactions",
-    "zstd",
-];
-
-fn golden(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/golden").join(path)
-}
 
 fn read(path: &Path) -> Vec<u8> {
     fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -242,182 +227,6 @@ fn the_brokers_live_index_leads_to_every_offset() {
     }
 }
 
-/// The tool's text, with what it gets wrong taken out: it takes the first record of a log that does
-/// not start at 0 for a gap.
-fn tools_lines(path: &str) -> Vec<u8> {
-    let text = read(&golden(path));
-    let mut lines: Vec<&[u8]> = text.split_inclusive(|byte| *byte == b'\n').collect();
-    lines.retain(|line| !line.starts_with(b"  -1 is followed by"));
-    let mut kept = Vec::new();
-    for (i, line) in lines.iter().enumerate() {
-        let alone = !lines.get(i + 1).is_some_and(|next| next.starts_with(b"  "));
-        if !(line.starts_with(b"Non-consecutive offsets in ") && alone) {
-            kept.extend_from_slice(line);
-        }
-    }
-    kept
-}
-
-/// Dumps a log as the CLI would: a small window, moved along.
-fn dump_log(log: &[u8], options: Options, out: &mut String) -> dump::Summary {
-    let mut dump = LogDump::new(options);
-    let (mut at, mut want) = (0, 100);
-    while at < log.len() {
-        let end = (at + want).min(log.len());
-        let mut line = |line: &str| *out += &format!("{line}\n");
-        let fed = dump.feed(&log[at..end], end == log.len(), &mut line);
-        assert!(fed.consumed > 0 || fed.want > end - at, "no standstill");
-        at += fed.consumed;
-        want = fed.want;
-    }
-    dump.finish()
-}
-
-fn dump_file(name: &str, file: SegmentFile, bytes: &[u8], options: Options, out: &mut String) {
-    let path = format!("./{name}");
-    *out += &format!("{}\n", dump::title_line(&path));
-    let mut lines: Vec<String> = Vec::new();
-    match file.kind {
-        FileKind::OffsetIndex if bytes.is_empty() => lines.push(dump::empty_line(&path)),
-        FileKind::OffsetIndex => lines.extend(dump::index_lines(file.offset, bytes)),
-        FileKind::TimeIndex => lines.extend(dump::time_index_lines(file.offset, bytes)),
-        FileKind::TxnIndex => lines.extend(
-            txn_index::entries(bytes).map(|txn| dump::txn_line(&txn.expect("a known version"))),
-        ),
-        FileKind::Snapshot => {
-            lines.extend(snapshot::parse(bytes).expect("sound").iter().map(dump::snapshot_line));
-        }
-        FileKind::Log => {
-            *out += &format!("{}\n", dump::start_line(file.offset));
-            let summary = dump_log(bytes, options, out);
-            assert_eq!((summary.corrupt_batches, summary.invalid_tail_bytes), (0, 0));
-            if !summary.gaps.is_empty() {
-                lines.push(format!("Non-consecutive offsets in {path}"));
-            }
-            lines.extend(summary.gaps.iter().map(|(a, b)| format!("  {a} is followed by {b}")));
-        }
-    }
-    for line in lines {
-        *out += &line;
-        out.push('\n');
-    }
-}
-
-fn compare_dumps(state: &str, flag: &str, options: Options, shown: impl Fn(FileKind) -> bool) {
-    for topic in TOPICS {
-        let mut out = String::new();
-        for (name, file, bytes) in files(state, topic) {
-            if file.state == FileState::Live && shown(file.kind) {
-                dump_file(&format!("gold-{topic}-0/{name}"), file, &bytes, options, &mut out);
-            }
-        }
-        let tools = tools_lines(&format!("dump/{state}/gold-{topic}-0.{flag}.txt"));
-        let tools = String::from_utf8_lossy(&tools);
-        for (ours, tools) in out.split('\n').zip(tools.split('\n')) {
-            assert_eq!(ours, tools, "{topic}");
-        }
-        assert_eq!(out.len(), tools.len(), "{topic}");
-    }
-}
-
-#[test]
-fn a_dump_of_all_files_prints_what_kafkas_tool_prints() {
-    let options = Options {
-        records: false,
-        data: false,
-        decompressed_bytes_max: 1 << 20,
-        batch_bytes_max: 1 << 20,
-    };
-    compare_dumps("clean", "shallow", options, |_| true);
-    compare_dumps("killed", "shallow", options, |_| true);
-}
-
-#[test]
-fn a_dump_of_records_prints_what_kafkas_tool_prints() {
-    let options = Options {
-        records: true,
-        data: true,
-        decompressed_bytes_max: 1 << 20,
-        batch_bytes_max: 1 << 20,
-    };
-    compare_dumps("clean", "records", options, |kind| kind == FileKind::Log);
-}
-
-/// Kafka's tool ends with an exception where a log is damaged; this one names the bad stretch and
-/// goes on.
-#[test]
-fn a_dump_steps_over_damage() {
-    let (_, log) = logs("producers").swap_remove(0);
-    let options = Options {
-        records: false,
-        data: false,
-        decompressed_bytes_max: 1 << 20,
-        batch_bytes_max: 1 << 20,
-    };
-    let mut clean = String::new();
-    let whole = dump_log(&log, options, &mut clean);
-    let found = batches(&log);
-    let bad = &found[3];
-
-    let mut damaged = log.clone();
-    damaged[bad.pos + 16] = 9; // magic
-    let mut out = String::new();
-    let summary = dump_log(&damaged, options, &mut out);
-    assert_eq!(summary.batches, whole.batches - 1);
-    assert_eq!(summary.skipped_bytes, bad.bytes.len() as u64);
-    let note = format!(
-        "Skipped {} invalid bytes at position: {} (magic 9 is no known message format)",
-        bad.bytes.len(),
-        bad.pos
-    );
-    let expected: Vec<&str> =
-        clean.lines().enumerate().map(|(i, line)| if i == 3 { &note } else { line }).collect();
-    assert_eq!(out.lines().collect::<Vec<_>>(), expected);
-
-    let mut oversized = log.clone();
-    oversized[bad.pos + 8] = 0x7f; // a size beyond the end of the file
-    let mut out = String::new();
-    let summary = dump_log(&oversized, options, &mut out);
-    assert_eq!((summary.batches, summary.invalid_tail_bytes), (whole.batches - 1, 0));
-    // Nor is a window grown for it: a first window far from the end, and it is stepped over there.
-    let mut dump = LogDump::new(options);
-    let fed = dump.feed(&oversized[..bad.pos + bad.bytes.len() + 100], false, &mut |_| {});
-    assert!(fed.consumed > bad.pos && fed.want < 10_000, "{fed:?}");
-
-    let mut flipped = log.clone();
-    flipped[bad.pos + 70] ^= 4;
-    let mut out = String::new();
-    let summary = dump_log(&flipped, options, &mut out);
-    assert_eq!((summary.batches, summary.corrupt_batches), (whole.batches, 1));
-    assert!(out.lines().nth(3).expect("a line").ends_with("isvalid: false"));
-
-    // What lies behind a tear and is older than what was read is not brought back.
-    let torn = [&log, &[0xee; 100][..], found[1].bytes].concat();
-    let summary = dump_log(&torn, options, &mut String::new());
-    assert_eq!(summary.batches, whole.batches);
-    assert_eq!(summary.invalid_tail_bytes as usize, 100 + found[1].bytes.len());
-
-    for cut in 1..200 {
-        let mut out = String::new();
-        let summary = dump_log(&log[..log.len() - cut], options, &mut out);
-        let last = found.iter().rfind(|batch| batch.pos + batch.bytes.len() <= log.len() - cut);
-        let end = last.map_or(0, |batch| batch.pos + batch.bytes.len());
-        assert_eq!(summary.invalid_tail_bytes as usize, log.len() - cut - end, "cut {cut}");
-        assert_eq!(summary.skipped_bytes, 0);
-    }
-}
-
-#[test]
-fn a_dump_of_an_index_ends_where_its_unused_space_begins() {
-    let entry = OffsetEntry { relative_offset: 5, pos: 100 }.encode();
-    let bytes = [&entry[..], &[0; 80]].concat();
-    assert_eq!(dump::index_lines(7, &bytes).collect::<Vec<_>>(), ["offset: 12 position: 100"]);
-    let entry = TimeEntry { timestamp: T, relative_offset: 5 }.encode();
-    let bytes = [&entry[..], &[0; 60]].concat();
-    let lines: Vec<_> = dump::time_index_lines(7, &bytes).collect();
-    assert_eq!(lines, ["timestamp: 1700000000000 offset: 12"]);
-}
-
 #[test]
 fn producer_snapshots_and_aborted_transactions_come_back_byte_for_byte() {
     let (mut producers, mut aborted) = (0, 0);
@@ -592,10 +401,7 @@ fn vector_b6_index_entries() {
     let entry = OffsetEntry { relative_offset: 5, pos: 4200 };
     assert_eq!(entry.encode().to_vec(), hex("00 00 00 05 00 00 10 68"));
     assert_eq!(OffsetEntry::decode(entry.encode()), entry);
-    assert_eq!(
-        dump::index_lines(100, &entry.encode()).next().as_deref(),
-        Some("offset: 105 position: 4200")
-    );
+    assert_eq!(dump::index_line(105, entry.pos), "offset: 105 position: 4200");
     let entry = TimeEntry { timestamp: T, relative_offset: 5 };
     assert_eq!(entry.encode().to_vec(), hex("00 00 01 8b cf e5 68 00 00 00 00 05"));
     assert_eq!(TimeEntry::decode(entry.encode()), entry);

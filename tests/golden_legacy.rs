@@ -10,7 +10,6 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use ringlog::format::batch::{self, BatchError, Codec, Stop};
 use ringlog::format::builder::BatchBuilder;
 use ringlog::format::codec::{self, CodecError, Workspace};
-use ringlog::format::dump::{self, LogDump, Options};
 use ringlog::format::record::RecordFault;
 use ringlog::format::stored;
 use ringlog::format::unpack::{MessageFault, UnpackError, UnpackFault, Unpacker};
@@ -95,33 +94,6 @@ fn every_record_reads_as_kafkas_client_library_reads_it() {
             }
         }
         assert_eq!(got, wanted, "{set}");
-    }
-}
-
-#[test]
-fn a_dump_prints_what_kafkas_tool_prints() {
-    for set in SETS {
-        for (flag, records) in [("shallow", false), ("records", true)] {
-            let options = Options {
-                records,
-                data: records,
-                decompressed_bytes_max: CAP,
-                batch_bytes_max: 1 << 20,
-            };
-            let path = format!("./{set}-0/00000000000000000000.log");
-            let mut lines = vec![dump::title_line(&path), dump::start_line(0)];
-            let mut dump = LogDump::new(options);
-            dump.feed(&log(set), true, &mut |line| lines.push(line.to_owned()));
-            let summary = dump.finish();
-            assert_eq!((summary.corrupt_batches, summary.invalid_tail_bytes), (0, 0));
-            if !summary.gaps.is_empty() {
-                lines.push(format!("Non-consecutive offsets in {path}"));
-            }
-            lines.extend(summary.gaps.iter().map(|(a, b)| format!("  {a} is followed by {b}")));
-            let tools = fs::read_to_string(golden(&format!("dump/legacy/{set}-0.{flag}.txt")));
-            let tools = tools.unwrap();
-            assert_eq!(lines, tools.lines().collect::<Vec<_>>(), "{set} {flag}");
-        }
     }
 }
 

@@ -11,9 +11,10 @@ use ringlog::errors::ErrorCode;
 use ringlog::format::batch::{self, Codec, HEADER_LEN, LAST_OFFSET_DELTA, RECORDS_COUNT};
 use ringlog::format::builder::BatchBuilder;
 use ringlog::format::codec::{self, Workspace};
-use ringlog::format::dump::{LogDump, Options};
 use ringlog::format::record;
 use ringlog::format::validate::{Depth, Limits, Scratch, check_produce};
+use ringlog::tools::records::RecordReader;
+use ringlog::tools::walk::{Item, Walk};
 
 const MIB: isize = 1 << 20;
 const NOW: i64 = 1_800_000_000_000;
@@ -48,13 +49,12 @@ fn read_everywhere(bytes: &[u8], scratch: &mut Scratch) {
     let header = batch::verify(bytes).expect("its checksum holds");
     let _ = batch::verify_stored(bytes);
     assert!(record::records(&bytes[HEADER_LEN..], &header).count() <= 2);
-    let options = Options {
-        records: true,
-        data: true,
-        decompressed_bytes_max: 1 << 16,
-        batch_bytes_max: 1 << 20,
-    };
-    LogDump::new(options).feed(bytes, true, &mut |_| {});
+    let mut walk = Walk::new(bytes).expect("a slice");
+    while let Some(item) = walk.next_item().expect("a slice") {
+        if let Item::Batch(batch) = item {
+            assert!(RecordReader::default().each(&batch, &mut |_| {}).is_err());
+        }
+    }
 }
 
 #[test]

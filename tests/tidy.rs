@@ -22,7 +22,11 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("client", &["types", "errors", "format", "protocol"]),
     ("shard", &["types", "errors", "format", "policy", "io", "log", "protocol"]),
     ("server", &["types", "errors", "format", "policy", "io", "log", "protocol", "shard"]),
-    ("cli", &["types", "errors", "format", "policy", "io", "client", "protocol", "server"]),
+    ("tools", &["types", "errors", "format"]),
+    (
+        "cli",
+        &["types", "errors", "format", "policy", "io", "client", "protocol", "server", "tools"],
+    ),
     ("main", &["cli"]),
 ];
 

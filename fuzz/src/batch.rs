@@ -2,9 +2,11 @@
 
 use ringlog::format::batch::{self, HEADER_LEN, LENGTH_PREFIX, scan};
 use ringlog::format::codec::{Workspace, decompress};
-use ringlog::format::dump::{LogDump, Options};
+use ringlog::format::dump;
 use ringlog::format::record::records;
 use ringlog::format::validate::{Depth, Limits, Scratch, check_produce};
+use ringlog::tools::records::RecordReader;
+use ringlog::tools::walk::{Item, Walk};
 
 const NOW_MS: i64 = 1_800_000_000_000;
 const PLAIN_BYTES_MAX: u64 = 1 << 20;
@@ -62,19 +64,26 @@ fn stored(bytes: &[u8]) {
     dumped(bytes);
 }
 
-/// The dump deals with every byte, and says the same whether it sees all at once or a part.
+/// The walk deals with every byte, and the dump's lines are made of whatever it finds.
 fn dumped(bytes: &[u8]) {
-    let options = Options {
-        records: true,
-        data: true,
-        decompressed_bytes_max: PLAIN_BYTES_MAX,
-        batch_bytes_max: 1 << 20,
-    };
-    let mut whole = Vec::new();
-    let mut dump = LogDump::new(options);
-    let fed = dump.feed(bytes, true, &mut |line| whole.push(line.to_owned()));
-    assert_eq!(fed.consumed, bytes.len(), "bytes are left that nothing is said of");
-    let _ = dump.finish();
+    let mut walk = Walk::new(bytes).expect("a slice is read");
+    let mut reader = RecordReader::default();
+    let mut end = 0;
+    while let Some(item) = walk.next_item().expect("a slice is read") {
+        let (pos, len) = match item {
+            Item::Bad(bad) => (bad.pos, bad.len),
+            Item::Batch(batch) => {
+                let _ = dump::batch_line(&batch.header, batch.pos, batch.crc_ok());
+                let _ = reader.each(&batch, &mut |record| {
+                    let _ = dump::record_line(record, &batch.header, true);
+                });
+                (batch.pos, batch.bytes.len() as u64)
+            }
+        };
+        assert!(pos == end && len > 0, "bytes are left that nothing is said of");
+        end += len;
+    }
+    assert_eq!(end, bytes.len() as u64);
 }
 
 /// What a produce request brings. Accepted, it is one batch that a log may hold, and accepting it

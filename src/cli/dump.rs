@@ -1,231 +1,184 @@
 //! `ringlog dump`: what is in a log directory's files, as `kafka-dump-log` prints it.
 //!
-//! Owns: opening the files, by their names; how much of them is in memory; what is told of damage.
-//! Never does: change a file, know a format (`format` does), need a server.
-//! Left: `format`, [`super::dump_log`], [`super::output`]. Right: `cli`.
+//! Owns: the flags, which file is of which kind, the closing remarks. Never does: change a file,
+//! know a format (`format` does), need a server.
+//! Left: [`super::dump_log`], [`super::dump_index`], [`super::dump_small`]. Right: `cli`.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::Failure;
-use super::dump_log::{self, Shown};
+use super::dump_index::{self, IndexRemarks};
+use super::dump_log::{LogDump, Shown};
+use super::dump_small;
 use super::output::Output;
-use crate::format::checkpoint::{EpochCache, parse_offsets};
+use super::{Failure, dump_json};
 use crate::format::dump;
-use crate::format::index::{self, IndexFault};
 use crate::format::name::{FileKind, SegmentFile};
-use crate::format::{snapshot, txn_index};
-
-/// Every file but a `.log` is read as a whole; none of them is larger than this.
-const SMALL_FILE_BYTES_MAX: u64 = 64 << 20;
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   ringlog dump d/events-0/00000000000000000000.log
   ringlog dump d/events-0/*.log --records
+  ringlog dump d/events-0/*.log --records --json | jq .records
   ringlog dump d/events-0/00000000000000000000.index
-  ringlog dump big.log --max-bytes 1048576
+  ringlog dump big.log --offset-range 500000.. --max-bytes 1048576
 
 Reads .log, .index, .timeindex, .txnindex, .snapshot and the checkpoint files, of a running server
-too, and changes none. Exit code 1: damage was found; what and where is said, and the dump goes on
-behind it.")]
+too, and changes none. kafka-dump-log's own flag names are taken as well (--files a,b,
+--print-data-log, --deep-iteration). An index is compared with the .log beside it.
+
+With --json a line is an object; \"type\" says of what. Bytes that are not UTF-8 are
+{\"base64\": \"..\"}; null is null, which is not the empty string. A batch can be rebuilt from its
+line.
+
+Exit code 1: damage was found; what and where is said, and the dump goes on behind it.")]
 pub struct Dump {
     /// Files of a partition or of a data directory.
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required_unless_present = "list", value_name = "FILE")]
     files: Vec<PathBuf>,
+    #[arg(long = "files", value_delimiter = ',', hide = true, value_name = "FILES")]
+    list: Vec<PathBuf>,
     /// A line a record too, with its key and value.
+    #[arg(long, alias = "print-data-log")]
+    pub records: bool,
+    /// A line a record too, without its key and value.
+    #[arg(long, alias = "deep-iteration")]
+    pub deep: bool,
+    /// With --records: only keys and values.
     #[arg(long)]
-    records: bool,
+    pub skip_record_metadata: bool,
+    /// Of an index: only check what a broker checks.
+    #[arg(long)]
+    pub index_sanity_check: bool,
+    /// Of an index: compare it with its log, print no entries.
+    #[arg(long)]
+    pub verify_index_only: bool,
     /// Of a .log, no more than this many bytes: whole batches only.
     #[arg(long, value_name = "N")]
-    max_bytes: Option<u64>,
+    pub max_bytes: Option<u64>,
+    /// Of a .log, the batches that hold offsets from A up to, not including, B. Begins where the
+    /// index beside it says. A.. has no end, ..B begins at the first.
+    #[arg(long, value_name = "A..B", value_parser = offset_range)]
+    pub offset_range: Option<OffsetRange>,
+    /// A JSON object a line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// From the first offset up to, not including, the second.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OffsetRange(pub i64, pub i64);
+
+fn offset_range(text: &str) -> Result<OffsetRange, String> {
+    let wrong = || "give it as A..B, A.. or ..B, with offsets".to_owned();
+    let (from, to) = text.split_once("..").ok_or_else(wrong)?;
+    let number = |text: &str, none: i64| match text {
+        "" => Ok(none),
+        text => text.parse().ok().filter(|offset| *offset >= 0).ok_or_else(wrong),
+    };
+    let range = OffsetRange(number(from, 0)?, number(to, i64::MAX)?);
+    match text == ".." || range.0 >= range.1 {
+        true => Err(format!("{}; A below B", wrong())),
+        false => Ok(range),
+    }
 }
 
 pub fn run(args: &Dump) -> Result<(), Failure> {
-    let mut dumper = Dumper { out: Output::stdout()?, failed: 0, shown: Shown::default() };
-    for path in &args.files {
+    let out = Output::stdout()?;
+    let mut dumper = Dumper { args, out, remarks: Vec::new(), failed: 0, shown: Shown::default() };
+    for path in args.files.iter().chain(&args.list) {
         if dumper.out.is_closed() {
             break;
         }
-        dumper.file(path, args);
+        dumper.file(path);
     }
-    let Dumper { out, failed, shown } = dumper;
-    out.finish()?;
-    if shown.logs > 0 {
-        eprintln!("{shown}");
-    }
-    match failed {
-        0 => Ok(()),
-        1 => Err(Failure("one file is damaged or cannot be read: see above".to_owned())),
-        failed => Err(Failure(format!("{failed} files are damaged or cannot be read: see above"))),
-    }
+    dumper.finish()
 }
 
-struct Dumper {
+struct Dumper<'a> {
+    args: &'a Dump,
     out: Output,
+    /// For standard error, behind all files.
+    remarks: Vec<String>,
     /// Files with damage, or unreadable.
     failed: u64,
     shown: Shown,
 }
 
-/// What was found wrong in a file, in words; none: sound.
-type Findings = Vec<String>;
+/// What is said of a file when all are printed.
+#[derive(Debug, Default)]
+pub struct Findings {
+    /// What is wrong in it, in words; none: sound.
+    pub faults: Vec<String>,
+    /// What else there is to say.
+    pub notes: Vec<String>,
+    /// As `kafka-dump-log` says it.
+    pub kafkas: Vec<String>,
+}
 
-impl Dumper {
-    /// One file. What is wrong with it goes to standard error, behind the lines it has.
-    fn file(&mut self, path: &Path, args: &Dump) {
-        let shown = path.display().to_string();
+impl Dumper<'_> {
+    fn file(&mut self, path: &Path) {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let findings = match SegmentFile::parse(name) {
-            Some(SegmentFile { kind: FileKind::Log, offset, .. }) => {
-                self.out.line(dump::title_line(&shown).as_bytes());
-                self.out.line(dump::start_line(offset).as_bytes());
-                dump_log::print(path, args.records, args.max_bytes, &mut self.out, &mut self.shown)
+        let file = SegmentFile::parse(name);
+        if file.is_none() && !name.ends_with("-checkpoint") {
+            self.remarks
+                .push(format!("{}: no file of a log by its name, left out", path.display()));
+            return;
+        }
+        self.title(path, name, file);
+        let mut findings = Findings::default();
+        match file {
+            Some(file) if file.kind == FileKind::Log => {
+                let mut dump = LogDump::new(self.args, &mut self.out, &mut self.shown);
+                dump.run(path, file.offset, &mut findings);
             }
-            Some(file) => self.small(path, |out, bytes| segment_file(out, path, file, bytes)),
-            None if name == "leader-epoch-checkpoint" => self.small(path, epochs),
-            None if name.ends_with("-checkpoint") => self.small(path, offsets),
-            None => {
-                self.out.flush();
-                eprintln!("{shown}: no file of a log by its name, left out");
-                return;
+            Some(file @ SegmentFile { kind: FileKind::OffsetIndex | FileKind::TimeIndex, .. }) => {
+                let mut remarks = IndexRemarks::default();
+                let read = dump_index::print(path, file, self.args, &mut self.out, &mut remarks);
+                findings.faults.extend(read.err().map(|error| error.to_string()));
+                remarks.into_findings(path, &mut findings);
             }
-        };
-        self.out.flush();
-        self.failed += u64::from(!findings.is_empty());
-        for finding in findings {
-            eprintln!("{shown}: {finding}");
-        }
-    }
-
-    fn small(
-        &mut self,
-        path: &Path,
-        print: impl FnOnce(&mut Output, &[u8]) -> Findings,
-    ) -> Findings {
-        self.out.line(dump::title_line(&path.display().to_string()).as_bytes());
-        match read_small(path) {
-            Ok(bytes) => print(&mut self.out, &bytes),
-            Err(finding) => vec![finding],
-        }
-    }
-}
-
-fn read_small(path: &Path) -> Result<Vec<u8>, String> {
-    let mut bytes = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(SMALL_FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
-        .map_err(|error| error.to_string())?;
-    if bytes.len() as u64 > SMALL_FILE_BYTES_MAX {
-        return Err(format!("longer than {SMALL_FILE_BYTES_MAX} bytes, as no such file is"));
-    }
-    Ok(bytes)
-}
-
-fn segment_file(out: &mut Output, path: &Path, file: SegmentFile, bytes: &[u8]) -> Findings {
-    match file.kind {
-        FileKind::OffsetIndex if bytes.is_empty() => {
-            out.line(dump::empty_line(&path.display().to_string()).as_bytes());
-            Findings::new()
-        }
-        FileKind::OffsetIndex => {
-            let used = print_all(out, dump::index_lines(file.offset, bytes));
-            let log = path.with_file_name(SegmentFile { kind: FileKind::Log, ..file }.to_string());
-            let log_len = std::fs::metadata(log).map_or(u64::MAX, |log| log.len());
-            let check = |used: &[u8]| index::check_offset_index(used, log_len);
-            index_findings(bytes, used, index::OFFSET_ENTRY_LEN, check)
-        }
-        FileKind::TimeIndex => {
-            let used = print_all(out, dump::time_index_lines(file.offset, bytes));
-            index_findings(bytes, used, index::TIME_ENTRY_LEN, index::check_time_index)
-        }
-        FileKind::TxnIndex => aborted_transactions(out, bytes),
-        FileKind::Snapshot => match snapshot::parse(bytes) {
-            Ok(entries) => {
-                print_all(out, entries.iter().map(dump::snapshot_line));
-                Findings::new()
+            file => {
+                let kind = file.map(|file| file.kind);
+                let faults = dump_small::print(path, name, kind, self.args.json, &mut self.out);
+                findings.faults = faults;
             }
-            Err(error) => vec![error.to_string()],
-        },
-        FileKind::Log => unreachable!("printed by dump_log, a window at a time"),
-    }
-}
-
-/// How many lines there were.
-fn print_all(out: &mut Output, lines: impl Iterator<Item = String>) -> usize {
-    lines.map(|line| out.line(line.as_bytes())).count()
-}
-
-/// The entries in use are checked, and that what follows them is unused space: a live index is as
-/// long as it may become.
-fn index_findings(
-    bytes: &[u8],
-    used: usize,
-    entry_len: usize,
-    check: impl Fn(&[u8]) -> Result<(), IndexFault>,
-) -> Findings {
-    let (used, unused) = bytes.split_at_checked(used * entry_len).unwrap_or((bytes, &[]));
-    // A live index that has no entry yet shows its first unused slot, as Kafka's tool does.
-    let unwritten = bytes.iter().all(|byte| *byte == 0);
-    let mut findings = Findings::new();
-    if !unwritten && let Err(fault) = check(used) {
-        findings.push(fault.to_string());
-    }
-    if let Some(at) = unused.iter().position(|byte| *byte != 0) {
-        let pos = used.len() + at;
-        findings.push(format!("bytes at position {pos}, behind its last entry"));
-    } else if !bytes.len().is_multiple_of(entry_len) {
-        findings.push(IndexFault::Length { len: bytes.len(), entry_len }.to_string());
-    }
-    findings
-}
-
-fn aborted_transactions(out: &mut Output, bytes: &[u8]) -> Findings {
-    let mut findings = Findings::new();
-    for (entry, txn) in txn_index::entries(bytes).enumerate() {
-        match txn {
-            Ok(txn) => out.line(dump::txn_line(&txn).as_bytes()),
-            Err(error) => findings.push(format!("entry {entry}: {error}")),
+        }
+        self.failed += u64::from(!findings.faults.is_empty());
+        self.remarks.extend(findings.kafkas);
+        for said in findings.faults.into_iter().chain(findings.notes) {
+            self.remarks.push(format!("{}: {said}", path.display()));
         }
     }
-    if !bytes.len().is_multiple_of(txn_index::TXN_ENTRY_LEN) {
-        let (len, entry_len) = (bytes.len(), txn_index::TXN_ENTRY_LEN);
-        findings.push(IndexFault::Length { len, entry_len }.to_string());
-    }
-    findings
-}
 
-fn offsets(out: &mut Output, bytes: &[u8]) -> Findings {
-    match parse_offsets(bytes) {
-        Ok(rows) => {
-            print_all(
-                out,
-                rows.iter().map(|row| {
-                    let (topic, partition, offset) = (&row.topic, row.partition, row.offset);
-                    format!("topic: {topic} partition: {partition} offset: {offset}")
-                }),
-            );
-            Findings::new()
+    fn title(&mut self, path: &Path, name: &str, file: Option<SegmentFile>) {
+        let shown = path.display().to_string();
+        if self.args.json {
+            dump_json::file(&mut self.out, &shown, name, file.map(|file| file.offset));
+            return;
         }
-        Err(error) => vec![error.to_string()],
+        self.out.line(dump::title_line(&shown).as_bytes());
+        if let Some(SegmentFile { kind: FileKind::Log, offset, .. }) = file {
+            self.out.line(dump::start_line(offset).as_bytes());
+        }
     }
-}
 
-fn epochs(out: &mut Output, bytes: &[u8]) -> Findings {
-    match EpochCache::parse(bytes) {
-        Ok(cache) => {
-            print_all(
-                out,
-                cache.entries().iter().map(|entry| {
-                    format!("epoch: {} startOffset: {}", entry.epoch, entry.start_offset)
-                }),
-            );
-            Findings::new()
+    fn finish(self) -> Result<(), Failure> {
+        self.out.finish()?;
+        for remark in self.remarks {
+            eprintln!("{remark}");
         }
-        Err(error) => vec![error.to_string()],
+        if self.shown.logs > 0 {
+            eprintln!("{}", self.shown);
+        }
+        match self.failed {
+            0 => Ok(()),
+            1 => Err(Failure("one file is damaged or cannot be read: see above".to_owned())),
+            failed => {
+                Err(Failure(format!("{failed} files are damaged or cannot be read: see above")))
+            }
+        }
     }
 }

@@ -1,23 +1,28 @@
-//! A `.log` through the dump, a window at a time, while a server may be writing it.
+//! A `.log` through the dump, a batch at a time, while a server may be writing it.
 //!
-//! Owns: the window, where it ends, the closing remarks. Never does: hold more than a window.
-//! Left: `format::dump`, [`super::output`]. Right: [`super::dump`].
+//! Owns: where it begins and ends, what is counted, the closing remarks. Never does: find its way
+//! (`tools::walk` does). Left: `tools`, `format::dump`, [`super::dump_json`]. Right:
+//! [`super::dump`].
 
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use super::dump::{Dump, Findings, OffsetRange};
+use super::dump_json;
 use super::output::Output;
-use crate::format::dump::{LogDump, Options, Summary};
+use crate::format::dump;
+use crate::format::index::OffsetEntry;
+use crate::format::name::{FileKind, file_name};
+use crate::format::record::Record;
+use crate::tools::index_check::header_at;
+use crate::tools::index_file::floor;
+use crate::tools::records::RecordReader;
+use crate::tools::walk::{Bad, Batch, Item, Walk};
 
-/// Bytes a read, at least.
-const WINDOW_BYTES: usize = 1 << 20;
-/// What a window may grow to: a batch that declares more is taken for damage.
-const BATCH_BYTES_MAX: usize = 128 << 20;
-/// What one batch may decompress to before its records are given up.
-const DECOMPRESSED_BYTES_MAX: u64 = 256 << 20;
+/// Gaps of one file that are listed; a compacted log may have one a record.
+const GAPS_LISTED_MAX: usize = 10_000;
 
 /// All logs of one run together.
 #[derive(Default, Debug)]
@@ -25,137 +30,215 @@ pub struct Shown {
     pub logs: u64,
     pub batches: u64,
     pub corrupt_batches: u64,
+    /// As their batches declare them.
+    pub records: u64,
     /// Only counted when records are shown.
-    pub records: Option<u64>,
+    pub shown: Option<u64>,
 }
 
 impl fmt::Display for Shown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shown { logs, batches, corrupt_batches, records } = self;
-        write!(f, "logs: {logs}, batches: {batches}")?;
-        if let Some(records) = records {
-            write!(f, ", records: {records}")?;
+        let Shown { logs, batches, corrupt_batches, records, shown } = self;
+        write!(f, "logs: {logs}, batches: {batches}, records: {records}")?;
+        if let Some(shown) = shown.filter(|shown| shown != records) {
+            write!(f, " (shown: {shown})")?;
         }
         write!(f, ", corrupt batches: {corrupt_batches}")
     }
 }
 
-/// Prints the batches of a log; what is wrong with it.
-pub fn print(
-    path: &Path,
-    records: bool,
-    max_bytes: Option<u64>,
-    out: &mut Output,
-    shown: &mut Shown,
-) -> Vec<String> {
-    let options = Options {
-        records,
-        data: records,
-        decompressed_bytes_max: DECOMPRESSED_BYTES_MAX,
-        batch_bytes_max: BATCH_BYTES_MAX,
-    };
-    let mut dump = LogDump::new(options);
-    let walked = walk(path, max_bytes.unwrap_or(u64::MAX), &mut dump, out);
-    let lost_from = dump.lost_from();
-    let summary = dump.finish();
-    shown.logs += 1;
-    shown.batches += summary.batches;
-    shown.corrupt_batches += summary.corrupt_batches;
-    if records {
-        *shown.records.get_or_insert(0) += summary.records;
+/// What the dump of one log found.
+#[derive(Default)]
+struct Tally {
+    corrupt_batches: u64,
+    broken_batches: u64,
+    skipped_bytes: u64,
+    tail_bytes: u64,
+    /// Where record offsets are not consecutive: (offset, the next one).
+    gaps: Vec<(i64, i64)>,
+    gaps_unlisted: u64,
+    last_record_offset: Option<i64>,
+}
+
+pub struct LogDump<'a> {
+    args: &'a Dump,
+    out: &'a mut Output,
+    shown: &'a mut Shown,
+    reader: RecordReader,
+    tally: Tally,
+}
+
+impl<'a> LogDump<'a> {
+    pub fn new(args: &'a Dump, out: &'a mut Output, shown: &'a mut Shown) -> LogDump<'a> {
+        let (reader, tally) = (RecordReader::default(), Tally::default());
+        LogDump { args, out, shown, reader, tally }
     }
-    let shown_path = path.display();
-    if !summary.gaps.is_empty() {
-        out.line(format!("Non-consecutive offsets in {shown_path}").as_bytes());
+
+    pub fn run(&mut self, path: &Path, base_offset: i64, findings: &mut Findings) {
+        self.shown.logs += 1;
+        if let Err(error) = self.walk(path, base_offset, findings) {
+            findings.faults.push(error.to_string());
+        }
+        let tally = std::mem::take(&mut self.tally);
+        tally.into_findings(path, findings);
     }
-    for (offset, next) in &summary.gaps {
-        out.line(format!("  {offset} is followed by {next}").as_bytes());
-    }
-    let mut findings = findings(&summary);
-    match walked {
-        Ok(Ended::AtLimit(pos)) => {
-            out.flush();
-            eprintln!("{shown_path}: stopped at position {pos}, as --max-bytes asks");
-            if let Some(from) = lost_from {
-                findings.push(format!("invalid bytes from position {from} up to there"));
+
+    fn walk(&mut self, path: &Path, base_offset: i64, findings: &mut Findings) -> io::Result<()> {
+        let file = File::open(path)?;
+        let range = self.args.offset_range.unwrap_or(OffsetRange(0, i64::MAX));
+        let from = self.begin(path, &file, base_offset, range.0, findings)?;
+        let limit = self.args.max_bytes.map_or(u64::MAX, |bytes| from.saturating_add(bytes));
+        let mut walk = Walk::part(file, from, limit)?;
+        let mut stopped = None;
+        while !self.out.is_closed() {
+            let pos = walk.pos();
+            match walk.next_item()? {
+                None => {
+                    stopped = walk.is_at_limit().then_some((pos, "--max-bytes"));
+                    break;
+                }
+                Some(Item::Bad(bad)) => self.bad(path, &bad),
+                Some(Item::Batch(batch)) if batch.header.base_offset >= range.1 => {
+                    stopped = Some((pos, "--offset-range"));
+                    break;
+                }
+                Some(Item::Batch(batch)) if batch.header.last_offset() < range.0 => {}
+                Some(Item::Batch(batch)) => self.batch(&batch),
             }
         }
-        Ok(Ended::AtEnd) => {}
-        Err(error) => findings.push(error.to_string()),
+        if let Some((pos, flag)) = stopped {
+            let read = walk.read_bytes();
+            let note = format!("stopped at position {pos}, as {flag} asks; {read} bytes were read");
+            findings.notes.push(note);
+        }
+        Ok(())
     }
-    findings
+
+    /// Where a batch begins at or before the first offset that is asked for (R56).
+    fn begin(
+        &mut self,
+        path: &Path,
+        log: &File,
+        base_offset: i64,
+        first: i64,
+        findings: &mut Findings,
+    ) -> io::Result<u64> {
+        let Some(relative) = first.checked_sub(base_offset).filter(|relative| *relative > 0) else {
+            return Ok(0);
+        };
+        let index = path.with_file_name(file_name(base_offset, FileKind::OffsetIndex));
+        let entry = match File::open(&index) {
+            Ok(index) => floor(&index, |e: &OffsetEntry| i64::from(e.relative_offset) <= relative)?,
+            Err(error) => {
+                let note = format!("{}: {error}: begun at the first byte", index.display());
+                findings.notes.push(note);
+                return Ok(0);
+            }
+        };
+        let pos = entry.entry.map_or(0, |entry| u64::from(entry.pos));
+        match header_at(log, pos)? {
+            Some(header) if header.base_offset <= first => Ok(pos),
+            _ if pos == 0 => Ok(0),
+            _ => {
+                let index = index.display();
+                let fault = format!("{index} points at position {pos}, where no such batch begins");
+                findings.faults.push(fault);
+                Ok(0)
+            }
+        }
+    }
+
+    fn bad(&mut self, path: &Path, bad: &Bad) {
+        if !bad.at_end {
+            self.tally.skipped_bytes += bad.len;
+        } else if !bad.zeros {
+            self.tally.tail_bytes += bad.len;
+        }
+        if self.args.json {
+            return dump_json::bad(self.out, bad);
+        }
+        let (pos, len, why) = (bad.pos, bad.len, bad.why);
+        let line = match bad.at_end {
+            // Kafka's tool says so only when nobody asked for a part.
+            true if self.args.max_bytes.is_some() => return,
+            true => {
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                format!("Found {len} invalid bytes at the end of {name}")
+            }
+            false => format!("Skipped {len} invalid bytes at position: {pos} ({why})"),
+        };
+        self.out.line(line.as_bytes());
+    }
+
+    fn batch(&mut self, batch: &Batch<'_>) {
+        let header = &batch.header;
+        self.shown.batches += 1;
+        self.shown.records += u64::try_from(header.records_count).unwrap_or(0);
+        self.shown.corrupt_batches += u64::from(batch.fault.is_some());
+        self.tally.corrupt_batches += u64::from(batch.fault.is_some());
+        let deep = self.args.records || self.args.deep;
+        if self.args.json {
+            let LogDump { out, reader, tally, shown, .. } = self;
+            let mut seen = |record: &Record<'_>| tally.see(record, shown);
+            let read = dump_json::batch(out, batch, deep.then_some(reader), &mut seen);
+            tally.broken_batches += u64::from(read.is_err() && batch.fault.is_none());
+            return;
+        }
+        self.out.line(dump::batch_line(header, batch.pos, batch.crc_ok()).as_bytes());
+        if deep {
+            self.records(batch);
+        }
+    }
+
+    fn records(&mut self, batch: &Batch<'_>) {
+        let LogDump { args, out, reader, tally, shown } = self;
+        let (data, metadata) = (args.records, !args.skip_record_metadata);
+        let read = reader.each(batch, &mut |unpacked| {
+            tally.see(&unpacked.record, shown);
+            let line = match metadata {
+                true => dump::record_line(unpacked, &batch.header, data),
+                false => dump::data_line(&unpacked.record, &batch.header, data),
+            };
+            out.line(line.as_bytes());
+        });
+        if let Err(error) = read {
+            tally.broken_batches += u64::from(batch.fault.is_none());
+            out.line(format!("| {error}").as_bytes());
+        }
+    }
 }
 
-fn findings(summary: &Summary) -> Vec<String> {
-    let mut findings = Vec::new();
-    if summary.corrupt_batches > 0 {
-        let corrupt = summary.corrupt_batches;
-        findings.push(format!("batches whose checksum does not hold (isvalid: false): {corrupt}"));
+impl Tally {
+    fn see(&mut self, record: &Record<'_>, shown: &mut Shown) {
+        *shown.shown.get_or_insert(0) += 1;
+        let last = self.last_record_offset.replace(record.offset);
+        if let Some(last) = last.filter(|last| record.offset != last.saturating_add(1)) {
+            match self.gaps.len() < GAPS_LISTED_MAX {
+                true => self.gaps.push((last, record.offset)),
+                false => self.gaps_unlisted += 1,
+            }
+        }
     }
-    if summary.skipped_bytes > 0 {
-        findings.push(format!("bytes between batches that are none: {}", summary.skipped_bytes));
-    }
-    if summary.invalid_tail_bytes > 0 {
-        let bytes = summary.invalid_tail_bytes;
-        findings.push(format!("bytes at the end that are no whole batch: {bytes}"));
-    }
-    findings
-}
 
-enum Ended {
-    AtEnd,
-    /// Here, at a batch's boundary.
-    AtLimit(u64),
-}
-
-/// Feeds the file as it is when its end is reached: a server may append meanwhile, and the batch
-/// that it is writing is waited for only as far as the file has grown by then.
-fn walk(path: &Path, limit: u64, dump: &mut LogDump, out: &mut Output) -> io::Result<Ended> {
-    let file = File::open(path)?;
-    let mut end = file.metadata()?.len();
-    let mut window = Vec::new();
-    let (mut pos, mut want) = (0u64, WINDOW_BYTES);
-    loop {
-        let stop = end.min(limit);
-        let left = usize::try_from(stop - pos).unwrap_or(usize::MAX);
-        window.resize(want.max(WINDOW_BYTES).min(left), 0);
-        let len = read_at(&file, &mut window, pos)?;
-        let bytes = window.get(..len).unwrap_or_default();
-        let last = len < window.len() || pos + len as u64 == stop;
-        let mut line = |line: &str| out.line(line.as_bytes());
-        let fed = dump.feed(bytes, false, &mut line);
-        pos += fed.consumed as u64;
-        want = fed.want;
-        if out.is_closed() || (pos == end && last) {
-            return Ok(Ended::AtEnd);
+    fn into_findings(self, path: &Path, findings: &mut Findings) {
+        let mut fault = |count: u64, what: &str| {
+            if count > 0 {
+                findings.faults.push(format!("{what}: {count}"));
+            }
+        };
+        fault(self.corrupt_batches, "batches whose checksum or counts do not hold");
+        fault(self.broken_batches, "batches whose records cannot be read to their end");
+        fault(self.skipped_bytes, "bytes between batches that are none");
+        fault(self.tail_bytes, "bytes at the end that are no whole batch");
+        if self.gaps.is_empty() {
+            return;
         }
-        if !last || fed.consumed > 0 {
-            continue;
-        }
-        if stop == limit && limit < end {
-            return Ok(Ended::AtLimit(pos));
-        }
-        let now = file.metadata()?.len();
-        if now > end {
-            end = now.min(pos.saturating_add(want as u64));
-            continue;
-        }
-        let mut line = |line: &str| out.line(line.as_bytes());
-        dump.feed(bytes.get(fed.consumed..).unwrap_or_default(), true, &mut line);
-        return Ok(Ended::AtEnd);
-    }
-}
-
-/// As many bytes as there are, up to the window's length.
-fn read_at(file: &File, window: &mut [u8], pos: u64) -> io::Result<usize> {
-    let mut len = 0;
-    while let Some(rest) = window.get_mut(len..).filter(|rest| !rest.is_empty()) {
-        match file.read_at(rest, pos + len as u64) {
-            Ok(0) => break,
-            Ok(more) => len += more,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+        findings.kafkas.push(format!("Non-consecutive offsets in {}", path.display()));
+        let pair = |(offset, next)| format!("  {offset} is followed by {next}");
+        findings.kafkas.extend(self.gaps.into_iter().map(pair));
+        if self.gaps_unlisted > 0 {
+            findings.kafkas.push(format!("  and {} more", self.gaps_unlisted));
         }
     }
-    Ok(len)
 }

@@ -2,12 +2,13 @@
 //!
 //! Owns: the shape: bytes that are UTF-8 are a string, others `{"base64": ".."}`, null is null;
 //! headers are a list, in their order. Never does: write it anywhere.
-//! Left: `format`. Right: [`super::consume`].
+//! Left: `format`. Right: [`super::consume`], [`super::dump_json`].
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, SerializeStruct, Serializer};
 
+use crate::format::dump::control_text;
 use crate::format::record::{Headers, Record};
 
 /// A record of a partition.
@@ -30,6 +31,52 @@ impl Serialize for RecordJson<'_> {
     }
 }
 
+/// A record as it is stored.
+pub struct StoredRecord<'a> {
+    pub record: &'a Record<'a>,
+    /// What readers are told instead of its own time.
+    pub append_time: Option<i64>,
+    /// Says what its batch controls.
+    pub is_control: bool,
+    /// The checksum of a message of the older formats, and whether it holds.
+    pub own_crc: Option<(u32, bool)>,
+}
+
+impl Serialize for StoredRecord<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let record = self.record;
+        let mut object = serializer.serialize_map(None)?;
+        object.serialize_entry("offset", &record.offset)?;
+        object.serialize_entry("timestamp", &record.timestamp)?;
+        if let Some(append_time) = self.append_time {
+            object.serialize_entry("append_time", &append_time)?;
+        }
+        object.serialize_entry("sequence", &record.sequence)?;
+        object.serialize_entry("key", &Bytes(record.key))?;
+        object.serialize_entry("value", &Bytes(record.value))?;
+        object.serialize_entry("headers", &HeadersJson(record.headers))?;
+        if let Some((crc, valid)) = self.own_crc {
+            object.serialize_entry("crc", &crc)?;
+            object.serialize_entry("valid", &valid)?;
+        }
+        if let Some(control) = self.is_control.then(|| control_text(record)) {
+            object.serialize_entry("control", &control)?;
+        }
+        object.end()
+    }
+}
+
+/// Bytes that are never text.
+pub struct Base64<'a>(pub &'a [u8]);
+
+impl Serialize for Base64<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = serializer.serialize_map(Some(1))?;
+        object.serialize_entry("base64", &BASE64.encode(self.0))?;
+        object.end()
+    }
+}
+
 struct Bytes<'a>(Option<&'a [u8]>);
 
 impl Serialize for Bytes<'_> {
@@ -37,11 +84,7 @@ impl Serialize for Bytes<'_> {
         let Some(bytes) = self.0 else { return serializer.serialize_none() };
         match std::str::from_utf8(bytes) {
             Ok(text) => serializer.serialize_str(text),
-            Err(_) => {
-                let mut object = serializer.serialize_map(Some(1))?;
-                object.serialize_entry("base64", &BASE64.encode(bytes))?;
-                object.end()
-            }
+            Err(_) => Base64(bytes).serialize(serializer),
         }
     }
 }

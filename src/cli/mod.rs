@@ -1,13 +1,19 @@
 //! The command line: one file a subcommand, shared flags and exit codes here.
 //!
 //! Owns: parsing, exit codes (0 done, 1 failed, 2 bad usage), where logs go. Never does: the work.
-//! Left: `server`, `client`, `format`, `io::probe`. Right: `main`.
+//! Left: `server`, `client`, `tools`, `format`, `io::probe`. Right: `main`.
 
 mod connect;
 mod consume;
+mod cuts;
 mod dump;
+mod dump_index;
+mod dump_json;
 mod dump_log;
+mod dump_small;
+mod explore;
 mod feed;
+mod index_rebuild;
 mod json;
 mod lane;
 mod latency;
@@ -21,8 +27,10 @@ mod produce;
 mod records;
 mod render;
 mod serve;
+mod shell;
 mod stats;
 mod topic;
+mod verify;
 mod when;
 
 use std::process::ExitCode;
@@ -53,8 +61,20 @@ enum Command {
     Stats(stats::Stats),
     /// Print what is in a log's files, as kafka-dump-log prints it.
     Dump(dump::Dump),
+    /// What a partition is made of, and where a lookup goes.
+    Explore(explore::Explore),
+    /// Whether a data directory or a partition is sound; what to do if not.
+    Verify(verify::Verify),
+    /// Make the indexes of a partition anew from its log. The server must be stopped.
+    IndexRebuild(index_rebuild::IndexRebuild),
+    /// What recovery cut out of logs and kept aside.
+    Cuts(cuts::Cuts),
     /// What the kernel and a directory's disk allow, and which way each operation goes.
     Probe(probe::Probe),
+    /// A completion script for a shell.
+    Completions(shell::Completions),
+    /// The manual page.
+    Man(shell::Pages),
 }
 
 /// Why a command failed: what, where, and what to do, in one text for people.
@@ -79,7 +99,13 @@ pub fn main() -> ExitCode {
         Command::Offsets(args) => offsets::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Dump(args) => dump::run(&args),
+        Command::Explore(args) => explore::run(&args),
+        Command::Verify(args) => verify::run(&args),
+        Command::IndexRebuild(args) => index_rebuild::run(&args),
+        Command::Cuts(args) => cuts::run(&args),
         Command::Probe(args) => probe::run(&args),
+        Command::Completions(args) => shell::completions(&args),
+        Command::Man(args) => shell::pages(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

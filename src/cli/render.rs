@@ -1,10 +1,11 @@
 //! Tables for people, within 80 columns, and numbers in them.
 //!
 //! Owns: how tables, byte counts and rates look. Never does: know what the figures mean.
-//! Left: `comfy-table`. Right: `topic`, `stats`, `produce`.
+//! Left: `comfy-table`, `indicatif`. Right: `topic`, `stats`, `produce`, `explore`, `verify`.
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// The widest a table may be.
 const COLUMNS: u16 = 80;
@@ -36,6 +37,16 @@ pub fn left_table(header: &[&str]) -> Table {
 pub fn lines(table: &Table) -> String {
     let lines: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
     lines.join("\n")
+}
+
+/// A bar over this many bytes, on standard error if that is a terminal.
+pub fn progress(total: u64) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
+    let style = ProgressStyle::with_template("{bar:40} {decimal_bytes} of {decimal_total_bytes}");
+    match style {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
 }
 
 /// A count of bytes in the unit that fits, powers of 1000: `12.3 MB`.

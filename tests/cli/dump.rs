@@ -4,36 +4,30 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use ringlog::format::batch;
-use ringlog::format::name::{FileState, SegmentFile};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use ringlog::format::batch::{self, Attributes, BatchHeader, Codec, HEADER_LEN};
+use ringlog::format::builder::BatchBuilder;
+use ringlog::format::codec::{Workspace, decompress};
+use ringlog::format::index::{IndexBuilder, IndexLimits};
+use ringlog::format::name::{FileKind, FileState, SegmentFile};
 
+use serde_json::Value;
+
+use super::fixtures::TOPICS;
 use super::{golden, ringlog, told};
 
-const TOPICS: [&str; 12] = [
-    "appendtime",
-    "compacted",
-    "deleted",
-    "gzip",
-    "lz4",
-    "producers",
-    "recompressed",
-    "segments",
-    "shapes",
-    "snappy",
-    "transactions",
-    "zstd",
-];
-
-/// A partition's segment files in name order, as arguments from the data directory.
-fn files(state: &str, topic: &str, logs_only: bool) -> Vec<String> {
+/// A partition's segment files in name order, as arguments from the data directory; of these
+/// kinds.
+fn files(state: &str, topic: &str, kinds: &[FileKind]) -> Vec<String> {
     let dir = golden(&format!("{state}/gold-{topic}-0"));
     let mut files: Vec<String> = fs::read_dir(dir)
         .expect("a partition")
         .filter_map(|entry| {
             let name = entry.expect("readable").file_name().into_string().expect("UTF-8");
-            let live = SegmentFile::parse(&name)?.state == FileState::Live;
-            (live && (!logs_only || name.ends_with(".log")))
-                .then(|| format!("./gold-{topic}-0/{name}"))
+            let file = SegmentFile::parse(&name)?;
+            let wanted = file.state == FileState::Live && kinds.contains(&file.kind);
+            wanted.then(|| format!("./gold-{topic}-0/{name}"))
         })
         .collect();
     files.sort();
@@ -55,40 +49,90 @@ fn without_false_alarms(text: &str) -> String {
     kept.map(|(_, line)| *line).collect()
 }
 
-fn compare(state: &str, flag: &str, args: &[&str], logs_only: bool) {
+/// What Kafka's tool would have said: both outputs, paths as in the golden files, without the
+/// counts, which it does not have.
+fn as_kafka(root: &Path, stdout: &str, stderr: &str) -> String {
+    let root = format!("{}/", root.display());
+    let remarks: String = stderr
+        .split_inclusive('\n')
+        .filter(|line| !line.starts_with("logs: "))
+        .map(|line| line.replace(&root, "./"))
+        .collect();
+    format!("{stdout}{remarks}")
+}
+
+fn compare(state: &str, flag: &str, args: &[&str], kinds: &[FileKind]) {
     for topic in TOPICS {
-        let output = ringlog()
-            .current_dir(golden(state))
-            .arg("dump")
-            .args(files(state, topic, logs_only))
-            .args(args)
-            .output()
-            .expect("runs");
-        let (code, stdout, stderr) = told(&output);
+        let mut ours = String::new();
+        for file in files(state, topic, kinds) {
+            let mut command = ringlog();
+            command.current_dir(golden(state)).args(["dump", &file]).args(args);
+            let (code, stdout, stderr) = told(&command.output().expect("runs"));
+            assert_eq!(code, 0, "{file}: {stderr}");
+            ours += &as_kafka(&golden(state), &stdout, &stderr);
+        }
         let tools = fs::read(golden(&format!("dump/{state}/gold-{topic}-0.{flag}.txt")));
         let tools = String::from_utf8_lossy(&tools.expect("a dump")).into_owned();
         let tools = without_false_alarms(&tools);
-        for (ours, tools) in stdout.split('\n').zip(tools.split('\n')) {
+        for (ours, tools) in ours.split('\n').zip(tools.split('\n')) {
             assert_eq!(ours, tools, "{topic}");
         }
-        assert_eq!(stdout.len(), tools.len(), "{topic}");
-        assert_eq!(code, 0, "{topic}: {stderr}");
+        assert_eq!(ours.len(), tools.len(), "{topic}");
     }
 }
 
+const INDEXES: &[FileKind] = &[FileKind::OffsetIndex, FileKind::TimeIndex];
+
 #[test]
 fn all_files_print_as_kafkas_tool_prints_them() {
-    compare("clean", "shallow", &[], false);
+    compare("clean", "shallow", &[], &FileKind::ALL);
 }
 
 #[test]
 fn untrimmed_files_of_a_killed_broker_print_as_kafkas_tool_prints_them() {
-    compare("killed", "shallow", &[], false);
+    compare("killed", "shallow", &[], &FileKind::ALL);
 }
 
 #[test]
 fn records_print_as_kafkas_tool_prints_them() {
-    compare("clean", "records", &["--records"], true);
+    compare("clean", "records", &["--records"], &[FileKind::Log]);
+    compare("clean", "records", &["--print-data-log"], &[FileKind::Log]);
+}
+
+#[test]
+fn index_checks_print_as_kafkas_tool_prints_them() {
+    compare("clean", "sanity", &["--index-sanity-check"], INDEXES);
+    compare("clean", "verify", &["--verify-index-only"], INDEXES);
+}
+
+#[test]
+fn old_formats_print_as_kafkas_tool_prints_them() {
+    for entry in fs::read_dir(golden("dump/legacy")).expect("dumps") {
+        let name = entry.expect("readable").file_name().into_string().expect("UTF-8");
+        let (set, flag) = name.strip_suffix(".txt").and_then(|n| n.split_once('.')).expect("names");
+        let args: &[&str] = if flag == "records" { &["--records"] } else { &[] };
+        let root = golden("legacy");
+        let file = format!("./{set}/00000000000000000000.log");
+        let mut command = ringlog();
+        command.current_dir(&root).args(["dump", &file]).args(args);
+        let (code, stdout, stderr) = told(&command.output().expect("runs"));
+        assert_eq!(code, 0, "{set}: {stderr}");
+        let tools = fs::read_to_string(golden("dump/legacy").join(&name)).expect("a dump");
+        assert_eq!(as_kafka(&root, &stdout, &stderr), without_false_alarms(&tools), "{name}");
+    }
+}
+
+#[test]
+fn deep_lines_without_data_and_data_without_metadata() {
+    let path = golden("clean/gold-shapes-0/00000000000000000000.log");
+    let (_, records, _) = dump(&path, &["--records"]);
+    let (_, deep, _) = dump(&path, &["--deep-iteration"]);
+    let count = |text: &str| text.matches("\n| offset: ").count();
+    assert!(count(&deep) > 40 && count(&deep) == count(&records));
+    assert!(!deep.contains(" payload: ") && records.contains(" payload: "));
+    let (_, bare, _) = dump(&path, &["--records", "--skip-record-metadata"]);
+    assert!(bare.contains("\n| key: ") && !bare.contains("keySize"), "{bare}");
+    assert!(bare.lines().any(|line| line.starts_with(" payload: ")), "a null key has no bar");
 }
 
 fn clean_log(topic: &str) -> Vec<u8> {
@@ -120,7 +164,7 @@ fn damage_exits_1_names_the_spot_and_the_dump_goes_on() {
     assert_eq!(code, 1);
     let line = stdout.lines().find(|line| line.ends_with("isvalid: false")).expect("told");
     assert!(line.contains(&format!("position: {} ", bad.pos)), "{line}");
-    assert!(stderr.contains("checksum does not hold (isvalid: false): 1"), "{stderr}");
+    assert!(stderr.contains("whose checksum or counts do not hold: 1"), "{stderr}");
     assert!(stdout.contains(&format!("position: {} ", last.pos)), "it goes on to the last batch");
 
     let mut garbage = log.clone();
@@ -134,7 +178,7 @@ fn damage_exits_1_names_the_spot_and_the_dump_goes_on() {
     let torn = &log[..log.len() - 7];
     let (code, stdout, stderr) = dump(&damaged(dir.path(), torn), &[]);
     assert_eq!(code, 1);
-    let invalid = format!("Invalid bytes from position: {}", last.pos);
+    let invalid = format!("Found {} invalid bytes at the end of", torn.len() - last.pos);
     assert!(stdout.contains(&invalid), "{stdout}");
     assert!(stderr.contains("00000000000000000000.log: bytes at the end"), "{stderr}");
 }
@@ -153,7 +197,8 @@ fn damaged_small_files_exit_1() {
         let path = dir.path().join(name);
         fs::write(&path, &bytes).expect("written");
         let (code, stdout, stderr) = dump(&path, &[]);
-        assert_eq!((code, stderr.as_str()), (0, ""), "{name}");
+        assert_eq!(code, 0, "{name}: {stderr}");
+        assert_eq!(stderr.contains("no .log beside it"), name.ends_with("index"), "{stderr}");
         assert!(stdout.lines().count() >= 2, "{name}: {stdout}");
         fs::write(&path, &bytes[..(bytes.len() / 2) | 1]).expect("written");
         let (code, _, stderr) = dump(&path, &[]);
@@ -230,5 +275,228 @@ fn a_live_file_reads_to_a_batch_boundary() {
         let (code, stdout, stderr) = dump(&path, &[]);
         assert_eq!(code, 0, "{stderr}");
         assert!(stdout.contains(&format!("position: {} ", batch.pos)), "{stdout}");
+    }
+}
+
+/// R56: a part begins where the index says, ends at a batch boundary, reads about what it shows,
+/// and says that it stopped by request.
+#[test]
+fn an_offset_range_begins_via_the_index_and_says_where_it_stopped() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("00000000000000000000.log");
+    let limits = IndexLimits { interval_bytes: 4096, index_bytes_max: 10 << 20 };
+    let mut index = IndexBuilder::new(0, limits);
+    let (mut log, mut entries) = (Vec::new(), Vec::new());
+    for i in 0..20_000i64 {
+        let mut builder = BatchBuilder::new();
+        builder.append(None, Some(&[i as u8; 1024]), &[], i);
+        let mut made = builder.finish(Codec::None, None).expect("plain").to_vec();
+        batch::assign(&mut made, i, 0).expect("a batch");
+        if let Some((entry, _)) = index.on_batch(log.len() as u64, i, i) {
+            entries.extend(entry.encode());
+        }
+        log.extend(made);
+    }
+    fs::write(&path, &log).expect("written");
+    fs::write(dir.path().join("00000000000000000000.index"), &entries).expect("written");
+    let bases = |stdout: &str| -> Vec<i64> {
+        let bases = stdout.lines().filter_map(|line| line.strip_prefix("baseOffset: "));
+        bases.map(|line| line.split(' ').next().expect("a number").parse().expect("one")).collect()
+    };
+    let read = |stderr: &str| -> usize {
+        let (before, _) = stderr.split_once(" bytes were read").expect("told");
+        before.rsplit(' ').next().expect("a number").parse().expect("one")
+    };
+    let (code, stdout, stderr) = dump(&path, &["--offset-range", "10000..10100"]);
+    assert_eq!((code, bases(&stdout)), (0, (10_000..10_100).collect()));
+    assert!(stderr.contains("as --offset-range asks"), "{stderr}");
+    assert!(read(&stderr) < 1 << 20, "{stderr}");
+
+    let (_, stdout, stderr) = dump(&path, &["--offset-range", "10000..", "--max-bytes", "1048576"]);
+    assert_eq!(bases(&stdout)[0], 10_000);
+    assert!(stderr.contains("as --max-bytes asks") && read(&stderr) <= 1 << 20, "{stderr}");
+    assert!(bases(&stdout).len() > 900);
+    let (_, stdout, _) = dump(&path, &["--offset-range", "..3"]);
+    assert_eq!(bases(&stdout), [0, 1, 2]);
+
+    entries[7] ^= 1; // an index that lies is said to, and not followed
+    fs::write(dir.path().join("00000000000000000000.index"), &entries).expect("written");
+    let (code, stdout, stderr) = dump(&path, &["--offset-range", "5..7"]);
+    assert_eq!((code, bases(&stdout)), (1, vec![5, 6]), "{stderr}");
+    fs::remove_file(dir.path().join("00000000000000000000.index")).expect("removed");
+    let (code, stdout, stderr) = dump(&path, &["--offset-range", "5..7"]);
+    assert_eq!((code, bases(&stdout)), (0, vec![5, 6]));
+    assert!(stderr.contains("begun at the first byte"), "{stderr}");
+}
+
+/// What a program makes of bytes in the JSON.
+fn bytes_of(value: &Value) -> Option<Vec<u8>> {
+    match value {
+        Value::Null => None,
+        Value::String(text) => Some(text.as_bytes().to_vec()),
+        object => Some(BASE64.decode(object["base64"].as_str().expect("base64")).expect("sound")),
+    }
+}
+
+/// The batch without its compression, from its line alone.
+fn rebuilt(line: &Value) -> Vec<u8> {
+    let int = |name: &str| line[name].as_i64().unwrap_or_else(|| panic!("{name}: {line}"));
+    let mut builder = BatchBuilder::new();
+    for record in line["records"].as_array().expect("records") {
+        let headers: Vec<(Vec<u8>, Option<Vec<u8>>)> = record["headers"]
+            .as_array()
+            .expect("headers")
+            .iter()
+            .map(|one| (bytes_of(&one["key"]).expect("a key"), bytes_of(&one["value"])))
+            .collect();
+        let headers: Vec<_> =
+            headers.iter().map(|(key, value)| (key.as_slice(), value.as_deref())).collect();
+        let (key, value) = (bytes_of(&record["key"]), bytes_of(&record["value"]));
+        let time = record["timestamp"].as_i64().expect("a time");
+        builder.append(key.as_deref(), value.as_deref(), &headers, time);
+    }
+    let made = builder.finish(Codec::None, None).expect("plain");
+    let mut bytes = made.to_vec();
+    let header = BatchHeader {
+        base_offset: int("base_offset"),
+        leader_epoch: int("leader_epoch") as i32,
+        attributes: Attributes(int("attributes") as i16).with_codec(Codec::None),
+        last_offset_delta: int("last_offset_delta") as i32,
+        base_timestamp: int("base_timestamp"),
+        max_timestamp: int("max_timestamp"),
+        producer_id: int("producer_id"),
+        producer_epoch: int("producer_epoch") as i16,
+        base_sequence: int("base_sequence") as i32,
+        records_count: int("records_count") as i32,
+        ..batch::parse_header(made).expect("made")
+    };
+    batch::write_header(&mut bytes, &header).expect("long enough");
+    batch::reseal(&mut bytes).expect("whole");
+    bytes
+}
+
+/// The same from the file.
+fn unpacked(found: &batch::Found<'_>) -> Vec<u8> {
+    let codec = found.header.codec().expect("known");
+    let mut bytes = found.bytes[..HEADER_LEN].to_vec();
+    decompress(codec, found.payload(), 1 << 24, &mut Workspace::new(), &mut bytes).expect("sound");
+    let attributes = found.header.attributes.with_codec(Codec::None);
+    let batch_length = bytes.len() as i32 - 12;
+    let header = BatchHeader { attributes, batch_length, ..found.header };
+    batch::write_header(&mut bytes, &header).expect("long enough");
+    batch::reseal(&mut bytes).expect("whole");
+    bytes
+}
+
+/// R57, over every client's batches. Those with holes have other offsets than a builder gives.
+#[test]
+fn r57_every_batch_can_be_rebuilt_from_its_json_line() {
+    let mut seen = 0;
+    for topic in TOPICS.iter().filter(|topic| **topic != "compacted") {
+        for file in files("clean", topic, &[FileKind::Log]) {
+            let path = golden("clean").join(&file);
+            let log = fs::read(&path).expect("a log");
+            let (code, stdout, stderr) = dump(&path, &["--records", "--json"]);
+            assert_eq!(code, 0, "{stderr}");
+            let lines: Vec<Value> = stdout
+                .lines()
+                .map(|line| serde_json::from_str(line).expect("JSON"))
+                .filter(|line: &Value| line["type"] == "batch")
+                .collect();
+            let found: Vec<_> = batch::scan(&log).collect();
+            assert_eq!(lines.len(), found.len());
+            for (line, found) in lines.iter().zip(&found) {
+                assert_eq!(rebuilt(line), unpacked(found), "{file}: {line}");
+                assert_eq!(line["crc"].as_u64(), Some(u64::from(found.header.crc)));
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 200);
+}
+
+/// R57: a batch that is damaged brings its bytes.
+#[test]
+fn a_damaged_batch_brings_its_bytes() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut log = clean_log("zstd");
+    let found: Vec<_> = batch::scan(&log).map(|f| (f.pos, f.bytes.len())).collect();
+    let (pos, len) = found[2];
+    log[pos + HEADER_LEN + 9] ^= 0x10;
+    let (code, stdout, _) = dump(&damaged(dir.path(), &log), &["--records", "--json"]);
+    assert_eq!(code, 1);
+    let lines = stdout.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+    let line: Value = lines.clone().find(|l: &Value| l["position"] == pos).expect("its line");
+    assert_eq!(line["valid"], false);
+    assert_eq!(bytes_of(&line["bytes"]).as_deref(), Some(&log[pos..pos + len]));
+    assert_eq!(lines.filter(|line: &Value| line["type"] == "batch").count(), found.len());
+}
+
+/// R02 and R57: what separates records and headers in text may be in them.
+#[test]
+fn json_keeps_what_text_would_lose() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let headers: [(&[u8], Option<&[u8]>); 4] =
+        [(b"a,b\n", Some(b"")), (b"\xff", None), (b"", Some(b"\x00\xfe")), (b"a,b\n", None)];
+    let mut builder = BatchBuilder::new();
+    builder.append(None, Some(b""), &headers, 5);
+    builder.append(Some(b""), None, &[], 7);
+    let made = builder.finish(Codec::Gzip, None).expect("packs").to_vec();
+    let (code, stdout, _) = dump(&damaged(dir.path(), &made), &["--records", "--json"]);
+    assert_eq!((code, stdout.lines().count()), (0, 2));
+    let line: Value = serde_json::from_str(stdout.lines().nth(1).expect("two")).expect("JSON");
+    assert_eq!(rebuilt(&line), unpacked(&batch::scan(&made).next().expect("one")));
+    assert_eq!(
+        (&line["records"][0]["key"], &line["records"][1]["key"]),
+        (&Value::Null, &"".into())
+    );
+}
+
+/// Every kind of file as JSON lines.
+#[test]
+fn indexes_and_small_files_as_json() {
+    let dir = golden("clean/gold-transactions-0");
+    for (name, kind, field) in [
+        ("00000000000000000011.txnindex", "aborted", "last_stable_offset"),
+        ("00000000000000000045.snapshot", "producer", "producer_id"),
+        ("00000000000000000011.timeindex", "timeindex", "timestamp"),
+        ("leader-epoch-checkpoint", "epoch", "start_offset"),
+        ("../recovery-point-offset-checkpoint", "checkpoint", "offset"),
+        ("../gold-segments-0/00000000000000000000.index", "index", "position"),
+    ] {
+        let (code, stdout, stderr) = dump(&dir.join(name), &["--json"]);
+        assert_eq!(code, 0, "{stderr}");
+        let text = dump(&dir.join(name), &[]).1;
+        assert_eq!(stdout.lines().count(), text.lines().count(), "{name}");
+        let last: Value = serde_json::from_str(stdout.lines().last().expect("some")).expect("JSON");
+        assert_eq!(last["type"], kind, "{name}");
+        assert!(last[field].is_i64(), "{name}: {last}");
+    }
+}
+
+#[test]
+fn an_index_that_disagrees_with_its_log_is_told_as_kafkas_tool_tells_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for kind in ["log", "index", "timeindex"] {
+        let name = format!("00000000000000000000.{kind}");
+        fs::copy(golden("clean/gold-segments-0").join(&name), dir.path().join(&name)).expect("ok");
+    }
+    let index = dir.path().join("00000000000000000000.index");
+    let mut bytes = fs::read(&index).expect("an index");
+    bytes[3] += 1; // the first entry's offset
+    fs::write(&index, &bytes).expect("written");
+    let (code, _, stderr) = dump(&index, &[]);
+    assert_eq!(code, 1);
+    assert!(stderr.contains(&format!("Mismatches in :{}\n", index.display())), "{stderr}");
+    assert!(stderr.contains("  Index offset: "), "{stderr}");
+    let times = dir.path().join("00000000000000000000.timeindex");
+    let mut bytes = fs::read(&times).expect("an index");
+    bytes[7] ^= 1; // the first entry's time
+    bytes[23] += 1; // the second entry's offset
+    fs::write(&times, &bytes).expect("written");
+    let (code, _, stderr) = dump(&times, &["--verify-index-only"]);
+    assert_eq!(code, 1);
+    for line in ["Found timestamp mismatch in :", "indexed offsets are not found in the log."] {
+        assert!(stderr.contains(line), "{stderr}");
     }
 }

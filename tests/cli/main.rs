@@ -3,23 +3,27 @@
 mod cut;
 mod dirs;
 mod dump;
+mod explore;
+#[path = "../support/golden.rs"]
+mod fixtures;
 mod live;
 mod loss;
+mod memory;
+mod rebuild;
 mod server;
+mod shell;
 mod usage;
+mod verify;
 
-use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+
+use fixtures::golden;
 
 /// The binary, with a clean environment of its own settings.
 fn ringlog() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ringlog"));
     command.env_remove("RINGLOG_SERVER").env_remove("RINGLOG_LOG");
     command
-}
-
-fn golden(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/golden").join(path)
 }
 
 /// The exit code, and both outputs as text.

@@ -7,6 +7,11 @@ fn wrong_usage_exits_2_and_names_the_argument() {
     for (args, named) in [
         (&["dump"][..], "<FILE>"),
         (&["dump", "x.log", "--max-bytes", "many"], "--max-bytes"),
+        (&["dump", "x.log", "--offset-range", "9..3"], "A..B"),
+        (&["verify", "/no/such/directory"], "No such file"),
+        (&["verify", "Cargo.toml"], "not a directory"),
+        (&["explore", ".", "--lookup=-1"], "--lookup"),
+        (&["completions", "cmd.exe"], "bash"),
         (&["no-such-command"], "no-such-command"),
         (&["topic", "create"], "<NAME>"),
         (&["topic", "create", "t", "--config", "noequals"], "KEY=VALUE"),
@@ -43,8 +48,15 @@ fn every_command_has_help_with_examples_in_80_columns() {
         "consume",
         "offsets",
         "dump",
+        "explore",
+        "verify",
+        "index-rebuild",
+        "cuts list",
+        "cuts remove",
         "stats",
         "probe",
+        "completions",
+        "man",
     ] {
         let words: Vec<&str> = command.split(' ').chain(["--help"]).collect();
         let (code, stdout, _) = run(&words);

@@ -1,0 +1,99 @@
+//! `ringlog index-rebuild`: a partition's derived files, made anew from its log.
+//!
+//! Owns: the lock that keeps a server away meanwhile, and telling what changes. Never does: the
+//! work (`tools::rebuild` does); run beside a server.
+//! Left: `tools::rebuild`, `io::lock`. Right: `cli`.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use indicatif::ProgressBar;
+
+use super::Failure;
+use super::output::print_line;
+use super::render::progress;
+use super::verify::directory;
+use crate::format::index::IndexLimits;
+use crate::io::lock::{DirLock, WithoutLocks};
+use crate::tools::findings::{Finding, Watch};
+use crate::tools::partition::is_data_dir;
+use crate::tools::rebuild::{self, Change, Options};
+use crate::tools::verify;
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  ringlog index-rebuild d/events-0 --dry-run
+  ringlog index-rebuild d/events-0
+  ringlog index-rebuild d/events-0 --all --index-interval-bytes 512
+
+Makes .index, .timeindex, .txnindex and .snapshot anew by the rule of a broker's recovery: of what
+`ringlog verify` finds wrong, or of everything with --all. Logs are never changed. The server must
+be stopped; it would do the same by itself after an unclean stop, for what that may have touched.")]
+pub struct IndexRebuild {
+    /// The directory of a partition.
+    #[arg(value_name = "PARTITION_DIR", value_parser = directory)]
+    dir: PathBuf,
+    /// Also what is sound.
+    #[arg(long)]
+    all: bool,
+    /// Only say what would change.
+    #[arg(long)]
+    dry_run: bool,
+    /// The topic's index.interval.bytes.
+    #[arg(long, value_name = "N", default_value_t = 4096,
+        value_parser = clap::value_parser!(u32).range(..=i64::from(i32::MAX)))]
+    index_interval_bytes: u32,
+    /// The topic's segment.index.bytes.
+    #[arg(long, value_name = "N", default_value_t = 10 << 20,
+        value_parser = clap::value_parser!(u32).range(4..=i64::from(i32::MAX)))]
+    segment_index_bytes: u32,
+}
+
+pub fn run(args: &IndexRebuild) -> Result<(), Failure> {
+    let dir = std::fs::canonicalize(&args.dir)?;
+    let _lock = if args.dry_run { None } else { lock(&dir)? };
+    let limits = IndexLimits {
+        interval_bytes: args.index_interval_bytes,
+        index_bytes_max: args.segment_index_bytes as usize,
+    };
+    let options = Options { limits, all: args.all, dry_run: args.dry_run };
+    let mut bar = Bar(progress(verify::log_bytes(&args.dir)?));
+    let changes = rebuild::run(&args.dir, &options, &mut bar)?;
+    bar.0.finish_and_clear();
+    for change in &changes {
+        print_line(&tell(change))?;
+    }
+    let done = if args.dry_run { "would change" } else { "changed" };
+    print_line(&format!("{}: files {done}: {}", args.dir.display(), changes.len()))
+}
+
+/// The lock of the data directory around the partition; a partition that stands alone has none.
+fn lock(dir: &Path) -> Result<Option<DirLock>, Failure> {
+    let Some(root) = dir.parent().filter(|root| is_data_dir(root)) else { return Ok(None) };
+    match DirLock::acquire(root, WithoutLocks::Refuse) {
+        Ok(lock) => Ok(Some(lock)),
+        Err(error) => Err(Failure(format!("{error}; stop the server first"))),
+    }
+}
+
+fn tell(change: &Change) -> String {
+    let path = change.path.display();
+    match (change.bytes_before, change.bytes) {
+        (None, Some(bytes)) => format!("{path}: new, {bytes} bytes"),
+        (Some(before), Some(bytes)) => format!("{path}: {before} bytes before, {bytes} now"),
+        (_, None) => format!("{path}: removed"),
+    }
+}
+
+struct Bar(ProgressBar);
+
+impl Watch for Bar {
+    fn finding(&mut self, _: Finding) {}
+
+    fn note(&mut self, _: &Path, _: String) {}
+
+    fn progress(&mut self, bytes: u64) {
+        self.0.inc(bytes);
+    }
+}
