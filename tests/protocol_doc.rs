@@ -240,7 +240,12 @@ fn offsets(page: &mut Page) {
     page.response("list-offsets", Api::ListOffsets, 7, response);
 
     let bytes = page.take("init-producer.request");
-    let init = InitProducerRequest { transactional_id: None, timeout_ms: 60_000 };
+    let init = InitProducerRequest {
+        transactional_id: None,
+        timeout_ms: 60_000,
+        producer_id: -1,
+        epoch: -1,
+    };
     check_request("init-producer", &bytes, 8, &init);
     let response = InitProducerResponse { producer_id: 1000, epoch: 0 };
     page.response("init-producer", Api::InitProducer, 8, response);

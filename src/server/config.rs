@@ -137,6 +137,11 @@ flags! {
     /// How often each partition's segments are checked against its retention; the first time 30 s
     /// after the start, or this much if it is less [default: 5m]
     retention_check_interval: Span, "RINGLOG_RETENTION_CHECK_INTERVAL" [value_name = "TIME"];
+    /// A producer that is silent for so long is forgotten: its next batch is taken as it comes
+    /// [default: 1day]
+    producer_expiration: Span, "RINGLOG_PRODUCER_EXPIRATION" [value_name = "TIME"];
+    /// How often silent producers are looked for [default: 10min]
+    producer_check_interval: Span, "RINGLOG_PRODUCER_CHECK_INTERVAL" [value_name = "TIME"];
     /// How long a stop may take before connections are cut [default: 10s]
     stop_timeout: Span, "RINGLOG_STOP_TIMEOUT" [value_name = "TIME"];
     /// Start although the file system cannot lock files (two servers would destroy the data)
@@ -234,6 +239,10 @@ pub struct Config {
     #[serde(serialize_with = "as_span")]
     pub retention_check_interval: Duration,
     #[serde(serialize_with = "as_span")]
+    pub producer_expiration: Duration,
+    #[serde(serialize_with = "as_span")]
+    pub producer_check_interval: Duration,
+    #[serde(serialize_with = "as_span")]
     pub stop_timeout: Duration,
     pub allow_unlocked: bool,
 }
@@ -325,6 +334,23 @@ fn resolve_data_dirs(given: Vec<PathBuf>) -> Result<Vec<PathBuf>, ConfigError> {
         }
     }
     Ok(given)
+}
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// Kafka counts these in whole milliseconds, from 1 on.
+fn at_least_ms(
+    name: &'static str,
+    given: Option<Span>,
+    default: Duration,
+) -> Result<Duration, ConfigError> {
+    let value = given.map_or(default, |span| span.0);
+    let most = DAY * 36_500;
+    if (Duration::from_millis(1)..=most).contains(&value) {
+        return Ok(value);
+    }
+    let bounds = format!("1ms to {}", Span(most));
+    Err(ConfigError::OutOfBounds { name, given: Span(value).to_string(), bounds })
 }
 
 fn resolve_cores(
@@ -425,6 +451,16 @@ impl Config {
                 .retention_check_interval
                 .map_or(Duration::from_secs(300), |span| span.0)
                 .clamp(Duration::from_millis(1), Duration::from_secs(366 * 24 * 3600)),
+            producer_expiration: at_least_ms(
+                "producer-expiration",
+                flags.producer_expiration,
+                DAY,
+            )?,
+            producer_check_interval: at_least_ms(
+                "producer-check-interval",
+                flags.producer_check_interval,
+                Duration::from_secs(600),
+            )?,
             stop_timeout: flags.stop_timeout.map_or(Duration::from_secs(10), |span| span.0),
             allow_unlocked: flags.allow_unlocked.unwrap_or(false),
         })

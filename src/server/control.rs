@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use super::config::Config;
 use super::homes::Homes;
+use super::producer_ids::ProducerIds;
 use super::removal::Removals;
 use super::topic_config::Defaults;
 use super::topics::TopicFile;
@@ -89,6 +90,7 @@ pub struct Control<I: Io> {
     pub(super) homes: Homes,
     pub(super) defaults: Defaults,
     pub(super) topics: TopicFile,
+    pub(super) producer_ids: ProducerIds,
     /// The topic file on disk says less than `topics`, and nobody waits for it.
     pub(super) topics_changed: bool,
     pub(super) removals: Removals,
@@ -121,7 +123,12 @@ impl<I: Io> Control<I> {
         topics: TopicFile,
         shards: Vec<ShardBox>,
     ) -> Result<Control<I>, ControlError> {
-        let log = LogConfig { cut_bytes_max: config.cut_bytes_max, ..LogConfig::default() };
+        let log = LogConfig {
+            cut_bytes_max: config.cut_bytes_max,
+            producer_expiration_ms: config.producer_expiration.as_millis() as i64,
+            producer_check_interval_ms: config.producer_check_interval.as_millis() as u64,
+            ..LogConfig::default()
+        };
         let defaults = Defaults::new(log, &config.topic_defaults)
             .map_err(|why| fault(Path::new("--topic-default"), why))?;
         for notice in defaults.notices() {
@@ -134,6 +141,7 @@ impl<I: Io> Control<I> {
             homes,
             defaults,
             topics,
+            producer_ids: ProducerIds::default(),
             topics_changed: false,
             removals: Removals::default(),
             unfit: HashMap::new(),
@@ -150,6 +158,8 @@ impl<I: Io> Control<I> {
             recovered: Recovered::default(),
             failed: None,
         };
+        let first = control.homes.first().to_path_buf();
+        control.producer_ids = ProducerIds::load(&mut control.blocking(), &first)?;
         control.settle_topics()?;
         Ok(control)
     }
@@ -197,9 +207,11 @@ impl<I: Io> Control<I> {
         }
     }
 
-    fn opened(&mut self, _shard: ShardId, handle: Handle, result: Result<(), String>) {
-        if let Err(why) = &result {
-            self.offline.insert(handle, why.clone());
+    /// An opened partition tells the greatest producer id that it found.
+    fn opened(&mut self, _shard: ShardId, handle: Handle, result: Result<i64, String>) {
+        match &result {
+            Ok(producer_id) => self.producer_ids.found(*producer_id),
+            Err(why) => drop(self.offline.insert(handle, why.clone())),
         }
         self.created(handle, result.err());
     }

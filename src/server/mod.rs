@@ -12,6 +12,7 @@ mod keeping;
 mod limits;
 mod log_dirs;
 mod opening;
+mod producer_ids;
 mod removal;
 mod requests;
 mod run;

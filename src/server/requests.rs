@@ -61,6 +61,7 @@ impl<I: Io> Control<I> {
             Some(Api::DescribeTopic) => self.describe(bytes).map(Some),
             Some(Api::AlterTopic) => self.alter(bytes).map(Some),
             Some(Api::LogDirs) => self.log_dirs(bytes).map(Some),
+            Some(Api::InitProducer) => self.init_producer(bytes).map(Some),
             Some(Api::Stats) => self.stats(asker, bytes),
             _ => Err(invalid(format!("api {api} is not the control thread's"))),
         };

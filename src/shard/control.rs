@@ -87,7 +87,7 @@ impl<I: Io> Shard<I> {
         let hello = &self.config.hello;
         let response = HelloResponse {
             server: &hello.server,
-            features: features::DELETE_RECORDS,
+            features: features::DELETE_RECORDS | features::IDEMPOTENCE,
             limits: Limits {
                 frame_bytes_max: self.config.frame_bytes_max,
                 in_flight_max: self.config.in_flight_max as u32,
