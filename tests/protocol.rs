@@ -221,8 +221,11 @@ proptest! {
         transactional_id in proptest::option::of(text()),
         (timeout_ms, producer_id, epoch) in any::<(u32, i64, i16)>(),
     ) {
-        holds_exactly(&ListOffsetsRequest { handle, timestamp: at });
-        holds_exactly(&ListOffsetsResponse { offset: at, timestamp: time });
+        for isolation in [Isolation::ReadUncommitted, Isolation::ReadCommitted] {
+            holds_exactly(&ListOffsetsRequest { handle, timestamp: at, isolation });
+        }
+        let leader_epoch = epoch.into();
+        holds_exactly(&ListOffsetsResponse { offset: at, timestamp: time, leader_epoch });
         exact!(
             InitProducerRequest { transactional_id: transactional_id.as_deref(), timeout_ms },
             InitProducerRequest

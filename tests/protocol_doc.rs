@@ -220,9 +220,10 @@ fn topics(page: &mut Page) {
 
 fn offsets(page: &mut Page) {
     let at = |raw| Offset::new(raw).unwrap();
-    let request = ListOffsetsRequest { handle: HANDLE, timestamp: TIME };
+    let request =
+        ListOffsetsRequest { handle: HANDLE, timestamp: TIME, isolation: Isolation::ReadCommitted };
     page.request("list-offsets", 7, request);
-    let response = ListOffsetsResponse { offset: 123, timestamp: TIME + 5 };
+    let response = ListOffsetsResponse { offset: 123, timestamp: TIME + 5, leader_epoch: 3 };
     page.response("list-offsets", Api::ListOffsets, 7, response);
 
     let bytes = page.take("init-producer.request");

@@ -7,6 +7,7 @@ use super::cluster::Client;
 use super::error::Error;
 use super::metadata::Topic;
 use crate::protocol::epochs::{EpochEndRequest, EpochEndResponse};
+use crate::protocol::fetch::Isolation;
 use crate::protocol::offsets::{
     DeleteRecordsRequest, DeleteRecordsResponse, FlushRequest, FlushResponse, ListOffsetsRequest,
     ListOffsetsResponse,
@@ -138,12 +139,24 @@ impl Client {
         partition: u32,
         timestamp: i64,
     ) -> Result<(i64, WallMs), Error> {
+        let found = self.find_offset(topic, partition, timestamp, Isolation::ReadUncommitted)?;
+        Ok((found.offset, found.timestamp))
+    }
+
+    /// The same for a consumer of either isolation level, with the leader epoch.
+    pub fn find_offset(
+        &mut self,
+        topic: &str,
+        partition: u32,
+        timestamp: i64,
+        isolation: Isolation,
+    ) -> Result<ListOffsetsResponse, Error> {
         let connection = self.call_owner(topic, partition, true, |owner| ListOffsetsRequest {
             handle: owner.handle,
             timestamp,
+            isolation,
         })?;
-        let found: ListOffsetsResponse = connection.response()?;
-        Ok((found.offset, found.timestamp))
+        connection.response()
     }
 
     /// Where the records of a leader epoch end: the greatest known epoch at or below it, and the

@@ -116,12 +116,16 @@ impl Consumer {
         start: Start,
         options: ConsumerOptions,
     ) -> Result<Consumer, Error> {
+        let mut find = |timestamp| {
+            let found = client.find_offset(topic, partition, timestamp, options.isolation);
+            found.map(|found| found.offset)
+        };
         let position = match start {
             Start::Offset(offset) => offset,
-            Start::Earliest => client.list_offsets(topic, partition, special::EARLIEST)?.0,
-            Start::Latest => client.list_offsets(topic, partition, special::LATEST)?.0,
-            Start::Time(at) => match client.list_offsets(topic, partition, at)?.0 {
-                -1 => client.list_offsets(topic, partition, special::LATEST)?.0,
+            Start::Earliest => find(special::EARLIEST)?,
+            Start::Latest => find(special::LATEST)?,
+            Start::Time(at) => match find(at)? {
+                -1 => find(special::LATEST)?,
                 offset => offset,
             },
         };

@@ -21,6 +21,7 @@ pub struct BatchSummary {
     pub producer_id: i64,
     pub producer_epoch: i16,
     pub base_sequence: i32,
+    pub transactional: bool,
 }
 
 impl BatchSummary {
@@ -34,6 +35,7 @@ impl BatchSummary {
             producer_id: header.producer_id,
             producer_epoch: header.producer_epoch,
             base_sequence: header.base_sequence,
+            transactional: header.is_transactional(),
         })
     }
 }

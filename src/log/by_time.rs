@@ -4,6 +4,7 @@
 //! does: answering past the high watermark; decompressing past a bound. Left: `segments`,
 //! `format`. Right: `shard`.
 
+use super::isolation::View;
 use super::locate::{SCAN_BYTES, Scanned, scan_headers, short_of};
 use super::partition::Partition;
 use super::step::{Access, Reader, Step};
@@ -25,6 +26,15 @@ pub enum When {
     Max,
 }
 
+/// A record found by its time.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Timed {
+    pub offset: Offset,
+    pub timestamp: WallMs,
+    /// Of its batch; -1 where that has none.
+    pub leader_epoch: i32,
+}
+
 #[derive(Debug)]
 enum State {
     Start,
@@ -38,6 +48,7 @@ enum State {
 #[derive(Debug)]
 pub struct TimeLookup {
     when: When,
+    view: View,
     target: WallMs,
     state: State,
     reader: Reader,
@@ -46,9 +57,11 @@ pub struct TimeLookup {
 }
 
 impl TimeLookup {
-    pub fn new(when: When) -> TimeLookup {
+    /// Finds nothing beyond what a reader with this view may see.
+    pub fn new(when: When, view: View) -> TimeLookup {
         TimeLookup {
             when,
+            view,
             target: 0,
             state: State::Start,
             reader: Reader::default(),
@@ -64,11 +77,7 @@ impl TimeLookup {
     }
 
     /// Goes on; `bytes` answer the last step's read.
-    pub fn step(
-        &mut self,
-        partition: &mut Partition,
-        bytes: Option<&[u8]>,
-    ) -> Step<Option<(Offset, WallMs)>> {
+    pub fn step(&mut self, partition: &mut Partition, bytes: Option<&[u8]>) -> Step<Option<Timed>> {
         let mut bytes = bytes;
         loop {
             match self.state {
@@ -155,7 +164,7 @@ impl TimeLookup {
         file: FileId,
         pos: u64,
         bytes: Option<&[u8]>,
-    ) -> Option<Step<Option<(Offset, WallMs)>>> {
+    ) -> Option<Step<Option<Timed>>> {
         let segment = partition.segments.get(number).expect("a lookup's segment is there");
         let (start, target) = (partition.log_start().get(), self.target);
         let end = segment.visible.pos;
@@ -193,13 +202,12 @@ impl TimeLookup {
 
     /// The record in the collected batch: `None` to look further, `Some(None)` when it lies past
     /// what readers may see.
-    fn search(&mut self, partition: &Partition) -> Option<Option<(Offset, WallMs)>> {
+    fn search(&mut self, partition: &Partition) -> Option<Option<Timed>> {
         let start = partition.log_start().get();
         match self.first_of_batch(start) {
             Ok(found) => {
-                let (offset, timestamp) = found?;
-                let offset = Offset::new(offset)?;
-                Some((offset < partition.high_watermark()).then_some((offset, timestamp)))
+                let found = found?;
+                Some((found.offset < partition.end_for(self.view)).then_some(found))
             }
             Err(error) => {
                 let (dir, target) = (partition.dir().display(), self.target);
@@ -210,13 +218,15 @@ impl TimeLookup {
     }
 
     /// The first record from `start` on that is not older than the target.
-    fn first_of_batch(&mut self, start: i64) -> Result<Option<(i64, WallMs)>, UnpackError> {
+    fn first_of_batch(&mut self, start: i64) -> Result<Option<Timed>, UnpackError> {
         let Ok(header) = stored::parse_header(&self.batch) else { return Ok(None) };
         let mut records = self.unpacker.open_bytes(&self.batch, &header)?;
         while let Some(unpacked) = records.next() {
             let record = unpacked?.record;
             if record.timestamp >= self.target && record.offset >= start {
-                return Ok(Some((record.offset, record.timestamp)));
+                let (timestamp, leader_epoch) = (record.timestamp, header.leader_epoch);
+                let offset = Offset::new(record.offset);
+                return Ok(offset.map(|offset| Timed { offset, timestamp, leader_epoch }));
             }
         }
         Ok(None)

@@ -32,6 +32,8 @@ pub struct LogConfig {
     pub max_compaction_lag_ms: i64,
     /// `producer.id.expiration.ms` of the server.
     pub producer_expiration_ms: i64,
+    /// `producer.id.expiration.check.interval.ms` of the server.
+    pub producer_check_interval_ms: u64,
     /// One write takes at most this many bytes, or one append.
     pub group_bytes_max: usize,
     /// Writes of this partition that may be in flight at once.
@@ -61,6 +63,7 @@ impl Default for LogConfig {
             file_delete_delay_ms: 60_000,
             max_compaction_lag_ms: i64::MAX,
             producer_expiration_ms: 24 * 3600 * 1000,
+            producer_check_interval_ms: 600_000,
             group_bytes_max: 4 << 20,
             writes_in_flight_max: 1,
             unsettled_bytes_max: 32 << 20,

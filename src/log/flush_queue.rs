@@ -110,6 +110,12 @@ impl FlushQueue {
         self.pending.push_back(waiting);
     }
 
+    /// A waiter for something staged earlier takes its place among those who wait already (D13).
+    pub fn push_among(&mut self, waiting: Waiting) {
+        let at = insert(&mut self.pending, waiting);
+        self.submitted += usize::from(at < self.submitted);
+    }
+
     /// How far somebody waits for a flush: their writes have completed.
     pub fn wanted(&self) -> Option<Offset> {
         let durable = self.durable.back().map(|w| w.reach.end);
@@ -137,8 +143,8 @@ impl FlushQueue {
                     self.ready.push(waiting.ack(AckLevel::Written, Ok(()), now));
                     self.released += 1;
                 }
-                Answer::Bounded => self.bounded.push_back(waiting),
-                Answer::Durable => self.durable.push_back(waiting),
+                Answer::Bounded => drop(insert(&mut self.bounded, waiting)),
+                Answer::Durable => drop(insert(&mut self.durable, waiting)),
             }
         }
     }
@@ -169,7 +175,9 @@ impl FlushQueue {
                 break;
             }
             let waiting = self.bounded.pop_front().expect("looked at above");
-            self.acked = waiting.reach;
+            if waiting.reach.end > self.acked.end {
+                self.acked = waiting.reach;
+            }
             if matches!(policy, FlushPolicy::Interval(_)) {
                 self.note_ahead(waiting.reach.end, now);
             }
@@ -180,6 +188,8 @@ impl FlushQueue {
 
     fn note_ahead(&mut self, end: Offset, now: Micros) {
         match self.ahead.back_mut() {
+            // An end that was acked before: the ack is no further ahead than that one.
+            Some((last, _)) if *last >= end => {}
             Some((last, at)) if *at == now => *last = end,
             _ => self.ahead.push_back((end, now)),
         }
@@ -219,6 +229,18 @@ impl FlushQueue {
     pub fn held_back(&self) -> Option<u64> {
         (!self.bounded.is_empty()).then(|| self.acked.bytes.max(self.settled.bytes))
     }
+}
+
+/// Puts a waiter where its offset belongs: nearly always last. Its place.
+fn insert(queue: &mut VecDeque<Waiting>, waiting: Waiting) -> usize {
+    let at = match queue.back() {
+        Some(last) if last.reach.end > waiting.reach.end => {
+            queue.partition_point(|other| other.reach.end <= waiting.reach.end)
+        }
+        _ => queue.len(),
+    };
+    queue.insert(at, waiting);
+    at
 }
 
 fn level_asked(answer: Answer) -> AckLevel {

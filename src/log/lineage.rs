@@ -1,6 +1,6 @@
 //! Which leader epoch wrote which offsets, and what a reader of an older one is told.
 //!
-//! Owns: the two questions about epochs. Never does: raise one or store them (`recovery` does,
+//! Owns: the questions about epochs. Never does: raise one or store them (`recovery` does,
 //! before a batch of the new epoch can be written). Left: `format::checkpoint`. Right: `shard`.
 
 use super::partition::Partition;
@@ -21,6 +21,13 @@ impl Partition {
     pub fn end_offset_for_epoch(&self, epoch: i32) -> Option<(i32, Offset)> {
         let (epoch, end) = self.epochs.end_offset_for(epoch, self.written_end().get())?;
         Some((epoch, Offset::new(end).expect("epochs begin at offsets")))
+    }
+
+    /// The epoch of the log's first record: -1 where that is not known.
+    pub fn epoch_at_start(&self) -> i32 {
+        let oldest = self.epochs.entries().first();
+        let start = self.log_start().get();
+        oldest.filter(|oldest| oldest.start_offset <= start).map_or(-1, |oldest| oldest.epoch)
     }
 
     /// What a reader that asks for `offset`, having read up to there in `last_epoch`, must be told

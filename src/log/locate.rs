@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 
+use super::isolation::View;
 use super::partition::Partition;
 use super::segment::Damage;
 use super::step::{Access, Reader, Step};
@@ -98,7 +99,11 @@ enum State {
 /// Finds the bytes at an offset; driven by whoever can read and open files.
 #[derive(Debug)]
 pub struct OffsetLookup {
+    /// What was asked for.
+    wanted: Offset,
+    /// What is looked for now: `wanted`, or first where this reader's view ends.
     offset: Offset,
+    view: View,
     bytes_max: u32,
     min_one: bool,
     state: State,
@@ -109,7 +114,21 @@ impl OffsetLookup {
     /// At most `bytes_max` bytes from the batch that holds `offset` on; with `min_one` that first
     /// batch is given whole even if it is longer.
     pub fn new(offset: Offset, bytes_max: u32, min_one: bool) -> OffsetLookup {
-        OffsetLookup { offset, bytes_max, min_one, state: State::Start, reader: Reader::default() }
+        OffsetLookup {
+            wanted: offset,
+            offset,
+            view: View::Uncommitted,
+            bytes_max,
+            min_one,
+            state: State::Start,
+            reader: Reader::default(),
+        }
+    }
+
+    /// For a reader that may not see all.
+    #[must_use]
+    pub fn with_view(self, view: View) -> OffsetLookup {
+        OffsetLookup { view, ..self }
     }
 
     /// Takes the result of the open that the last step asked for.
@@ -123,9 +142,12 @@ impl OffsetLookup {
         let mut bytes = bytes;
         loop {
             match self.state {
-                State::Start => match partition.range_check(self.offset) {
+                State::Start => match partition.range_check(self.wanted, self.view) {
                     Some(answer) => return Step::Ready(answer),
-                    None => self.state = State::Segment(partition.segments.floor(self.offset)),
+                    None => {
+                        self.offset = partition.bound_to_find(self.view).unwrap_or(self.wanted);
+                        self.state = State::Segment(partition.segments.floor(self.offset));
+                    }
                 },
                 State::Segment(number) => {
                     if let Some(found) = self.in_tail(partition) {
@@ -154,7 +176,7 @@ impl OffsetLookup {
 
     /// The newest batches are found without a read.
     fn in_tail(&self, partition: &Partition) -> Option<Step<Located>> {
-        let found = partition.tail.find(self.offset)?;
+        let found = partition.tail.find(self.offset).filter(|_| self.offset == self.wanted)?;
         let file = partition.file_of(found.segment)?;
         partition.segments.get(found.segment)?.damage.is_empty().then_some(())?;
         Some(self.range(partition, found.segment, file, found.pos, found.len))
@@ -163,7 +185,7 @@ impl OffsetLookup {
     /// One window of headers. `None` when the state moved on.
     fn scan(
         &mut self,
-        partition: &Partition,
+        partition: &mut Partition,
         number: u32,
         file: FileId,
         pos: u64,
@@ -172,6 +194,9 @@ impl OffsetLookup {
         let segment = partition.segments.get(number).expect("a lookup's segment is there");
         let end = segment.visible.pos;
         if let Some(damage) = segment.damage.iter().find(|d| (d.pos..d.end_pos).contains(&pos)) {
+            if self.offset < damage.next && self.offset != self.wanted {
+                return self.found_bound(partition, number, pos);
+            }
             if self.offset < damage.next {
                 return Some(self.corrupt(partition, segment.base, damage));
             }
@@ -198,6 +223,9 @@ impl OffsetLookup {
         }
         let stop = segment.damage.iter().map(|d| d.pos).find(|p| *p > pos).unwrap_or(end).min(end);
         match scan_headers(bytes, pos, stop, |h| h.last_offset() >= self.offset.get()) {
+            Scanned::Found(pos, _) if self.offset != self.wanted => {
+                self.found_bound(partition, number, pos)
+            }
             Scanned::Found(pos, header) => {
                 let len = u32::try_from(header.total_len()).expect("a length is an i32");
                 Some(self.range(partition, number, file, pos, len))
@@ -212,6 +240,13 @@ impl OffsetLookup {
                 Some(self.corrupt(partition, segment.base, &damage))
             }
         }
+    }
+
+    /// Where the view ends is known now: on to what was asked for.
+    fn found_bound<T>(&mut self, partition: &mut Partition, number: u32, pos: u64) -> Option<T> {
+        partition.bound_found(self.offset, number, pos);
+        self.state = State::Start;
+        None
     }
 
     fn corrupt(&self, partition: &Partition, base: Offset, damage: &Damage) -> Step<Located> {
@@ -232,7 +267,8 @@ impl OffsetLookup {
         first: u32,
     ) -> Step<Located> {
         let segment = partition.segments.get(number).expect("a lookup's segment is there");
-        let end = segment.visible.pos;
+        let end = partition.bound_in(self.view, number).unwrap_or(u64::MAX);
+        let end = end.min(segment.visible.pos);
         let stop = segment.damage.iter().map(|d| d.pos).find(|p| *p > pos).unwrap_or(end).min(end);
         if pos >= stop {
             return Step::Ready(Located::AtEnd);
@@ -249,7 +285,8 @@ impl OffsetLookup {
             pos,
             len,
             first_batch_len: first,
-            at_end: pos + len == end && !partition.segments.shows_more_behind(number),
+            at_end: pos + len == end
+                && (end < segment.visible.pos || !partition.segments.shows_more_behind(number)),
             segment: segment.base,
         }))
     }
@@ -257,11 +294,11 @@ impl OffsetLookup {
 
 impl Partition {
     /// Answers that need no bytes (R28).
-    fn range_check(&self, offset: Offset) -> Option<Located> {
+    fn range_check(&self, offset: Offset, view: View) -> Option<Located> {
         let (start, end) = (self.log_start(), self.staged_end());
         if offset < start || offset > end {
             return Some(Located::OutOfRange { start, end });
         }
-        (offset >= self.high_watermark()).then_some(Located::AtEnd)
+        (offset >= self.end_for(view)).then_some(Located::AtEnd)
     }
 }

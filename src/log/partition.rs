@@ -9,6 +9,7 @@ use super::appender::Appender;
 use super::closing::Closing;
 use super::config::LogConfig;
 use super::flush_queue::{Ack, AckError, FlushQueue, Reach, Waiter};
+use super::isolation::Unstable;
 use super::op_sink::{LocalTag, OpSink, Task};
 use super::producers::Producers;
 use super::sealing::Sealer;
@@ -21,13 +22,15 @@ use crate::format::checkpoint::EpochCache;
 use crate::io::buffers::Pool;
 use crate::io::{Errno, FileId, Op, Outcome};
 use crate::policy::FlushPolicy;
-use crate::types::{AckLevel, Micros, Offset};
+use crate::types::{AckLevel, Micros, Offset, WallMs};
 
 /// What an accepted append got.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Staged {
     pub base_offset: Offset,
     pub last_offset: Offset,
+    /// It repeats what these offsets hold already; then the first batch's timestamp there (D13).
+    pub repeats: Option<WallMs>,
 }
 
 /// Why an append was not taken; nothing of it was.
@@ -51,6 +54,27 @@ pub enum Refusal {
     TooManyOffsets { offsets: i64 },
     #[error("no offsets left")]
     OffsetsExhausted,
+    #[error(
+        "producer {producer_id}: epoch {producer_epoch} is over, {current} has written: a newer \
+         producer holds this id"
+    )]
+    StaleEpoch { producer_id: i64, producer_epoch: i16, current: i16 },
+    #[error("producer {producer_id}, epoch {producer_epoch}: sequence {first} where {next} is due")]
+    OutOfOrder {
+        producer_id: i64,
+        producer_epoch: i16,
+        first: i32,
+        next: i32,
+        /// The epoch is that of the producer's last batch; else `next` is 0.
+        is_current: bool,
+    },
+    #[error("some of the batches are in the log already, or not one behind the other there")]
+    MixedRepeats,
+    #[error("producer {producer_id}: {}", match open {
+        true => "a transaction is open, and this batch is none of it",
+        false => "transactions are not served",
+    })]
+    Transaction { producer_id: i64, open: bool },
 }
 
 /// What a partition can do now.
@@ -82,6 +106,11 @@ pub struct LogCounters {
     pub acks: u64,
     pub rolls: u64,
     pub refused: u64,
+    /// Batches that were there already (D13).
+    pub duplicates: u64,
+    /// Appends refused for a gap in their sequences.
+    pub out_of_order: u64,
+    pub producers_expired: u64,
 }
 
 /// A policy that is being replaced: the stricter of the two holds until a flush has settled what
@@ -101,10 +130,14 @@ pub struct Partition {
     pub(super) epochs: EpochCache,
     pub(super) segments: Segments,
     pub(super) marks: Watermarks,
+    pub(super) unstable: Unstable,
     pub(super) tail: Tail,
     pub(super) appender: Appender,
     pub(super) waiters: FlushQueue,
     pub(super) producers: Producers,
+    /// The offset of the newest snapshot on the disk, or about to be there.
+    pub(super) snapshot: Offset,
+    pub(super) expiry_at: Micros,
     pub(super) sealer: Sealer,
     pub(super) space: Space,
     pub(super) closing: Closing,
@@ -129,6 +162,8 @@ pub(super) struct Recovered {
     pub epochs: EpochCache,
     pub read_only: bool,
     pub producers: Producers,
+    /// The offset of the newest snapshot on the disk.
+    pub snapshot: Offset,
     pub pool: Pool,
 }
 
@@ -145,10 +180,13 @@ impl Partition {
             leader_epoch: found.leader_epoch,
             epochs: found.epochs,
             marks: Watermarks::durable_at(found.log_start, end.end),
+            unstable: Unstable::from(found.producers.first_unstable(None).and_then(Offset::new)),
             tail: Tail::new(found.config.tail_batches_max),
             appender: Appender::default(),
             waiters: FlushQueue::new(reach),
             producers: found.producers,
+            snapshot: found.snapshot,
+            expiry_at: Micros(0),
             space: Space::Fine,
             closing: Closing::No,
             state: match found.read_only {
@@ -217,8 +255,23 @@ impl Partition {
                 self.plan_seals(now, out);
             }
         }
+        self.plan_expiry(now);
         self.plan_close(now, out);
         self.in_flight += out.len() - before;
+    }
+
+    /// Forgets silent producers now and then, a bounded number at a time.
+    fn plan_expiry(&mut self, now: Micros) {
+        if self.producers.is_empty() {
+            return;
+        }
+        if now >= self.expiry_at {
+            let (expired, is_over) = self.producers.expire(now, self.config.producer_expiration_ms);
+            self.counters.producers_expired += expired;
+            let pause_ms = if is_over { self.config.producer_check_interval_ms } else { 0 };
+            self.expiry_at = now.plus(Micros::from_ms(pause_ms));
+        }
+        self.before(self.expiry_at);
     }
 
     fn plan_writes(&mut self, now: Micros, out: &mut OpSink) {
@@ -283,9 +336,6 @@ impl Partition {
             segment.on_written(finished.end, finished.index, now);
             self.marks.advance_written(finished.end.end);
             self.producers.advance(finished.end.end);
-            if segment.phase == Phase::Rolled && segment.written == segment.staged {
-                segment.snapshot = Some(self.producers.snapshot());
-            }
             self.space_found();
         }
         self.waiters.on_written(self.marks.written(), now);
@@ -333,6 +383,7 @@ impl Partition {
         self.state = PartitionState::Poisoned { path, pos, errno };
         self.appender.abandon();
         self.marks.unstage();
+        self.producers.unstage(0);
         self.waiters.fail_all(AckError::Poisoned, now);
     }
 
@@ -407,6 +458,17 @@ impl Partition {
 
     pub fn counters(&self) -> LogCounters {
         LogCounters { acks: self.waiters.released, ..self.counters }
+    }
+
+    /// Producers remembered, whether or not they still write.
+    pub fn producers_known(&self) -> usize {
+        self.producers.len()
+    }
+
+    /// The greatest producer id in the log, as far as its snapshots and batches were read (D13);
+    /// -1: none.
+    pub fn greatest_producer_id(&self) -> i64 {
+        self.producers.greatest_id()
     }
 
     pub fn config(&self) -> &LogConfig {

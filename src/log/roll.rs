@@ -46,9 +46,7 @@ impl Partition {
         let active = self.segments.active_mut();
         assert!(base > active.base, "two segments may not begin at {base}");
         active.phase = Phase::Rolled;
-        if active.written == active.staged {
-            active.snapshot = Some(self.producers.snapshot());
-        }
+        active.snapshot = Some(self.producers.snapshot());
         let bytes_before = active.bytes_before + active.staged.pos;
         self.segments.push(Segment::wanted(base, bytes_before, &self.config, wall));
         self.counters.rolls += 1;
@@ -169,11 +167,14 @@ impl Partition {
             Phase::Sealed => false,
         };
         if due && segment.named {
-            // A log's first offset never has a snapshot, as in Kafka.
             let end = segment.staged.end;
-            let snapshot = segment.snapshot.clone().unwrap_or_else(|| self.producers.snapshot());
+            // At a close, as in Kafka: not where one is already, and never at a log's first offset.
+            let snapshot = segment
+                .snapshot
+                .clone()
+                .or_else(|| (end > self.snapshot).then(|| self.producers.snapshot()));
             let path = self.dir.join(file_name(end.get(), FileKind::Snapshot));
-            let extra = (end > Offset::ZERO).then(|| FileJob::new(path, snapshot));
+            let extra = snapshot.map(|bytes| FileJob::new(path, bytes));
             self.sealer.start(number, segment, extra);
         }
     }
@@ -183,6 +184,7 @@ impl Partition {
         let segment = self.segments.get_mut(number).expect("sealed, so there");
         segment.phase = Phase::Sealed;
         segment.snapshot = None;
+        self.snapshot = self.snapshot.max(segment.staged.end);
         self.segments.settle();
         let spared = self.segments.active_number();
         self.segments.trim_indexes(self.config.index_cache_bytes_max, spared);

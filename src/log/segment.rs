@@ -179,7 +179,7 @@ pub(super) struct Segment {
     /// Bytes of the log before this segment, counted since it was opened.
     pub bytes_before: u64,
     pub damage: Vec<Damage>,
-    /// Producer state as of its end, once it takes no more and all of it is written.
+    /// Producer state as of its end, once it takes no more.
     pub snapshot: Option<Vec<u8>>,
 }
 

@@ -7,6 +7,7 @@ use super::appender::StagedAppend;
 use super::batches::Batches;
 use super::closing::Closing;
 use super::flush_queue::{Reach, Stamps, Waiter, Waiting};
+use super::idempotence::{Original, judge};
 use super::partition::{Partition, PartitionState, Refusal, Staged};
 use super::tail::TailBatch;
 use super::watermarks::Mark;
@@ -28,6 +29,17 @@ impl Partition {
         wall: WallMs,
     ) -> Result<Staged, Refusal> {
         let last = self.admit(&batches).inspect_err(|_| self.counters.refused += 1)?;
+        let staged = self.marks.staged();
+        match judge(&mut self.producers, &batches, staged, now) {
+            Ok(None) => {}
+            Ok(Some(original)) => return Ok(self.append_again(original, level, waiter, now)),
+            Err(refusal) => {
+                self.counters.refused += 1;
+                let gap = matches!(refusal, Refusal::OutOfOrder { .. } | Refusal::MixedRepeats);
+                self.counters.out_of_order += u64::from(gap);
+                return Err(refusal);
+            }
+        }
         self.roll_if_due(&batches, last, wall);
         let (number, base) = (self.segments.active_number(), self.marks.staged());
         let mut at = Mark { end: base, pos: self.segments.active().staged.pos };
@@ -43,7 +55,7 @@ impl Partition {
                 segment.first_timestamp = Some(summary.max_timestamp);
             }
             let (base, pos, len) = (at.end, at.pos, summary.len);
-            self.producers.stage(summary, last);
+            self.producers.stage(summary, last, now);
             self.tail.push(TailBatch { base, last, segment: number, pos, len });
             at = Mark { end: last.next(), pos: at.pos + u64::from(summary.len) };
             self.counters.records += u64::from(summary.records);
@@ -61,7 +73,46 @@ impl Partition {
             index: self.segments.active().index.point(),
         });
         self.wait(level, waiter, base, now);
-        Ok(Staged { base_offset: base, last_offset: last })
+        Ok(Staged { base_offset: base, last_offset: last, repeats: None })
+    }
+
+    /// D13: nothing is written, and the ack waits for what the original's would.
+    fn append_again(
+        &mut self,
+        original: Original,
+        level: AckLevel,
+        waiter: Waiter,
+        now: Micros,
+    ) -> Staged {
+        self.counters.duplicates += original.batches;
+        let answer = answer(level, self.policy());
+        if answer != Answer::Staged {
+            let (base, reach) = (original.base, self.reach_of(original.last));
+            // What it waits for may be under way already, or over.
+            let stamps = Stamps { staged: now, submitted: now, ..Stamps::default() };
+            self.waiters.push_among(Waiting { waiter, base, reach, answer, stamps });
+            self.advance(now);
+            self.wake();
+        }
+        Staged {
+            base_offset: original.base,
+            last_offset: original.last,
+            repeats: Some(original.timestamp),
+        }
+    }
+
+    /// How far the log reaches when the batch that ends with `last` is in it. Of one that is no
+    /// longer at hand its segment's end bounds the bytes.
+    fn reach_of(&self, last: Offset) -> Reach {
+        let (number, pos) = match self.tail.find(last) {
+            Some(batch) => (batch.segment, batch.pos + u64::from(batch.len)),
+            None => (self.segments.floor(last), u64::MAX),
+        };
+        let before = self
+            .segments
+            .get(number)
+            .map_or(0, |segment| segment.bytes_before + pos.min(segment.staged.pos));
+        Reach { end: last.next(), bytes: before }
     }
 
     /// The append's last offset, if it may come in.

@@ -46,7 +46,7 @@ impl Partition {
     fn undo(&mut self, now: Micros) {
         self.appender.abandon();
         self.marks.unstage();
-        self.producers.unstage();
+        self.producers.unstage(0);
         let end = self.marks.written();
         self.waiters.fail_unwritten(AckError::NoSpace, now);
         self.tail.truncate(end);

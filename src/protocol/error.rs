@@ -8,6 +8,7 @@
 //! string message | detail to the end of the body, by error code
 //! NOT_OWNER            u16 shard that owns the partition
 //! OFFSET_OUT_OF_RANGE  i64 log start | i64 high watermark
+//! OUT_OF_ORDER_SEQUENCE_NUMBER  i16 epoch | i32 sequence that is due in it
 //! CORRUPT_MESSAGE      i64 first offset lost | i64 first offset behind (of a fetch)
 //! FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH
 //!                      i32 epoch | i64 end: how far the reader's history and the log's agree
@@ -43,6 +44,11 @@ pub enum Detail {
     Versions {
         min: u8,
         max: u8,
+    },
+    /// The producer's epoch as the partition knows it, and the sequence that it awaits.
+    Sequence {
+        epoch: i16,
+        next: i32,
     },
 }
 
@@ -82,6 +88,10 @@ impl<'a> ErrorBody<'a> {
                 min: reader.u8("lowest version")?,
                 max: reader.u8("highest version")?,
             },
+            Some(ErrorCode::OutOfOrderSequenceNumber) => Detail::Sequence {
+                epoch: reader.i16("producer epoch")?,
+                next: reader.i32("next sequence")?,
+            },
             _ => Detail::None,
         };
         Ok(ErrorBody { message, detail })
@@ -109,6 +119,10 @@ impl<'a> ErrorBody<'a> {
                 writer.i64(end);
             }
             Detail::Versions { min, max } => writer.raw(&[min, max]),
+            Detail::Sequence { epoch, next } => {
+                writer.i16(epoch);
+                writer.i32(next);
+            }
         }
     }
 }

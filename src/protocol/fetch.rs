@@ -23,11 +23,27 @@ pub const PART_HEAD: usize = 4 + 2 + 8 + 8 + 4;
 /// Bytes of a part in a request.
 const PART: usize = 4 + 8 + 4 + 4;
 
-/// What a consumer may see of transactions. Nothing differs before transactions are served.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+/// What a consumer may see of transactions. None are served, but logs that a broker wrote may hold
+/// them.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Isolation {
+    #[default]
     ReadUncommitted,
+    /// Nothing from the first offset of the oldest open transaction on.
     ReadCommitted,
+}
+
+impl Isolation {
+    pub(super) fn read(reader: &mut Reader<'_>) -> Result<Isolation, WireError> {
+        Ok(match reader.bool("isolation")? {
+            false => Isolation::ReadUncommitted,
+            true => Isolation::ReadCommitted,
+        })
+    }
+
+    pub(super) fn write(self, writer: &mut Writer<'_>) {
+        writer.bool(self == Isolation::ReadCommitted);
+    }
 }
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -157,10 +173,7 @@ impl<'a> Message<'a> for FetchRequest<'a> {
         let max_bytes = reader.u32("max bytes")?;
         let min_bytes = reader.u32("min bytes")?;
         let max_wait_ms = reader.u32("max wait ms")?;
-        let isolation = match reader.bool("isolation")? {
-            false => Isolation::ReadUncommitted,
-            true => Isolation::ReadCommitted,
-        };
+        let isolation = Isolation::read(&mut reader)?;
         reader.reserved::<1>("reserved")?;
         let count = reader.u16("partitions")?;
         let len = reader.fits("partitions", u32::from(count), PART)?;
@@ -175,7 +188,7 @@ impl<'a> Message<'a> for FetchRequest<'a> {
         writer.u32(self.max_bytes);
         writer.u32(self.min_bytes);
         writer.u32(self.max_wait_ms);
-        writer.bool(self.isolation == Isolation::ReadCommitted);
+        self.isolation.write(&mut writer);
         writer.u8(0);
         writer.u16(short("partitions", self.parts.len())?);
         self.parts.iter().for_each(|part| writer.raw(&part.bytes()));

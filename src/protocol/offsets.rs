@@ -5,16 +5,21 @@
 
 use super::api::{Api, Message, Request};
 use super::cursor::{Reader, WireError, Writer};
+use super::fetch::Isolation;
 use crate::types::{Handle, Offset, WallMs};
 
 /// Timestamps of a list-offsets request that are no times.
 pub mod special {
-    /// The end a consumer may read to: the high watermark.
+    /// The end a consumer may read to: the high watermark, or the last stable offset.
     pub const LATEST: i64 = -1;
     /// The log start.
     pub const EARLIEST: i64 = -2;
     /// The first record with the greatest timestamp.
     pub const MAX_TIMESTAMP: i64 = -3;
+    /// The first record that is here, and not only in a remote store: there is none, so the start.
+    pub const EARLIEST_LOCAL: i64 = -4;
+    /// The last record in a remote store: there is none.
+    pub const LATEST_TIERED: i64 = -5;
 }
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -22,6 +27,8 @@ pub struct ListOffsetsRequest {
     pub handle: Handle,
     /// Milliseconds since 1970, or one of [`special`].
     pub timestamp: i64,
+    /// Read committed: nothing at or above the last stable offset is found.
+    pub isolation: Isolation,
 }
 
 /// The first record at or after the time asked for; -1 and -1 when there is none.
@@ -30,6 +37,8 @@ pub struct ListOffsetsResponse {
     pub offset: i64,
     /// That record's; -1 for latest and earliest.
     pub timestamp: WallMs,
+    /// That record's; of the latest the log's own, of the earliest the one at the start. -1: none.
+    pub leader_epoch: i32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,6 +82,7 @@ impl<'a> Message<'a> for ListOffsetsRequest {
         let request = ListOffsetsRequest {
             handle: Handle(reader.u32("handle")?),
             timestamp: reader.i64("timestamp")?,
+            isolation: Isolation::read(&mut reader)?,
         };
         reader.end("list offsets request")?;
         Ok(request)
@@ -82,6 +92,7 @@ impl<'a> Message<'a> for ListOffsetsRequest {
         let mut writer = Writer::new(out);
         writer.u32(self.handle.0);
         writer.i64(self.timestamp);
+        self.isolation.write(&mut writer);
         Ok(())
     }
 }
@@ -97,6 +108,7 @@ impl<'a> Message<'a> for ListOffsetsResponse {
         let response = ListOffsetsResponse {
             offset: reader.i64("offset")?,
             timestamp: reader.i64("timestamp")?,
+            leader_epoch: reader.i32("leader epoch")?,
         };
         reader.end("list offsets response")?;
         Ok(response)
@@ -106,6 +118,7 @@ impl<'a> Message<'a> for ListOffsetsResponse {
         let mut writer = Writer::new(out);
         writer.i64(self.offset);
         writer.i64(self.timestamp);
+        writer.i32(self.leader_epoch);
         Ok(())
     }
 }

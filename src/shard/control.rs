@@ -304,6 +304,10 @@ impl<I: Io> Shard<I> {
                 counters.flushes += one.flushes;
                 counters.flush_waiters += one.acks;
                 counters.segments_rolled += one.rolls;
+                counters.duplicates += one.duplicates;
+                counters.out_of_order += one.out_of_order;
+                counters.producers_known += known.partition.producers_known() as u64;
+                counters.producers_expired += one.producers_expired;
             }
         }
         self.control.send(FromShard::Snapshot {

@@ -13,10 +13,10 @@
 use super::conn::{ConnId, Piece};
 use crate::errors::ErrorCode;
 use crate::io::buffers::Slice;
-use crate::log::{FileRange, OffsetLookup};
+use crate::log::{FileRange, OffsetLookup, View};
 use crate::protocol::error::{Detail, ErrorBody};
 use crate::protocol::fetch::{
-    FRAME_HEAD, FetchRequest, PART_HEAD, PartHead, frame_head, part_head,
+    FRAME_HEAD, FetchRequest, Isolation, PART_HEAD, PartHead, frame_head, part_head,
 };
 use crate::protocol::frame::FRAME_BYTES_CEILING;
 use crate::types::{Handle, Micros};
@@ -27,6 +27,7 @@ pub struct Ask {
     pub max_bytes: u32,
     pub min_bytes: u32,
     pub max_wait: Micros,
+    pub view: View,
     pub parts: Vec<AskPart>,
 }
 
@@ -44,6 +45,14 @@ pub const WAIT_MAX: Micros = Micros(5 * 60 * 1_000_000);
 /// All the bytes of a reply that are not record data fit a frame with room to spare.
 const _: () = assert!(u16::MAX as usize * (PART_HEAD + 2048) < FRAME_BYTES_CEILING as usize);
 
+/// What an isolation level lets a reader see.
+pub fn view(isolation: Isolation) -> View {
+    match isolation {
+        Isolation::ReadUncommitted => View::Uncommitted,
+        Isolation::ReadCommitted => View::Committed,
+    }
+}
+
 impl Ask {
     pub fn of(request: &FetchRequest<'_>, bytes_max: usize) -> Ask {
         let bytes_max = bytes_max.min(u32::MAX as usize) as u32;
@@ -58,6 +67,7 @@ impl Ask {
             max_bytes: request.max_bytes.min(bytes_max),
             min_bytes: request.min_bytes,
             max_wait: wait,
+            view: view(request.isolation),
             parts: request.parts.iter().map(part).collect(),
         }
     }

@@ -146,6 +146,13 @@ counters! {
     /// Acks that waited for a flush; over `flushes` it is waiters a flush.
     flush_waiters,
     segments_rolled,
+    /// Batches of idempotent producers that were in the log already.
+    duplicates,
+    /// Produce requests refused for a gap in a producer's sequences.
+    out_of_order,
+    /// Idempotent producers that partitions remember now.
+    producers_known,
+    producers_expired,
     io_submitted,
     io_enters,
     io_calls,

@@ -14,9 +14,9 @@ use super::tick::Label;
 use super::{FetchPath, Shard};
 use crate::errors::ErrorCode;
 use crate::io::{Errno, FileId, Io, Op, Outcome};
-use crate::log::{Diverged, Located, OffsetLookup, Partition, Step, TimeLookup};
+use crate::log::{Diverged, Located, OffsetLookup, Partition, Step, TimeLookup, Timed};
 use crate::protocol::error::Detail;
-use crate::types::{Handle, Micros, Offset, WallMs};
+use crate::types::{Handle, Micros, Offset};
 
 const SLOT_BITS: u32 = 20;
 /// Deadlines of jobs that are no more, before they are swept out.
@@ -256,8 +256,9 @@ impl<I: Io> Shard<I> {
         if let Some(cut) = partition.diverged(offset, part.last_epoch) {
             return Some(cut_off(part, &cut, range));
         }
-        let lookup =
-            fetch.lookup.get_or_insert_with(|| OffsetLookup::new(offset, max, whole_first));
+        let (ask, lookup) = (&fetch.ask, &mut fetch.lookup);
+        let asked = || OffsetLookup::new(offset, max, whole_first).with_view(ask.view);
+        let lookup = lookup.get_or_insert_with(asked);
         let step = match advance(lookup, partition, came) {
             Ok(step) => step,
             Err(why) => return fail(ErrorCode::KafkaStorageError, why, Detail::None, range),
@@ -454,7 +455,7 @@ impl Lookup for OffsetLookup {
 }
 
 impl Lookup for TimeLookup {
-    type Found = Option<(Offset, WallMs)>;
+    type Found = Option<Timed>;
 
     fn step(&mut self, partition: &mut Partition, bytes: Option<&[u8]>) -> Step<Self::Found> {
         TimeLookup::step(self, partition, bytes)
@@ -497,12 +498,19 @@ fn file_of(outcome: Outcome) -> FileId {
 mod tests {
     use super::super::fetch::Ask;
     use super::*;
+    use crate::log::View;
 
     #[test]
     fn deadlines_of_fetches_that_ended_early_are_swept_out() {
         let mut jobs = Jobs::default();
         let fetch = || {
-            let ask = Ask { max_bytes: 1, min_bytes: 1, max_wait: Micros(1), parts: Vec::new() };
+            let ask = Ask {
+                max_bytes: 1,
+                min_bytes: 1,
+                max_wait: Micros(1),
+                view: View::Uncommitted,
+                parts: Vec::new(),
+            };
             Job::Fetch(Box::new(Fetch::new(ConnId::new(0, 0), 0, 0, Box::new(ask), Micros(0))))
         };
         let kept = jobs.add(fetch());

@@ -252,16 +252,14 @@ impl<I: Io> Shard<I> {
         let staged = known
             .partition
             .append(Batches::new(frame, checked), level, waiter, now, wall)
-            .map_err(|refusal| refused(refusal_code(&refusal), refusal.to_string()))?;
+            .map_err(|refusal| Stop::Refused(refusal_answer(&refusal)))?;
+        // A repeat was stamped when its original came.
+        let append_time = staged.repeats.filter(|_| append_time >= 0).unwrap_or(append_time);
         let log_start = known.partition.log_start();
         if old > 0 {
             self.accepted_old(slot, old);
         }
-        self.counters.produce_requests += 1;
-        self.counters.records += records;
-        self.counters.bytes_in += bytes;
-        self.staged_now += 1;
-        self.parts.touch(slot);
+        self.count_accepted(slot, staged.repeats.is_none().then_some((records, bytes)));
         if level != AckLevel::None {
             self.enqueue(id, header, State::Produce { append_time });
             return Ok(());
@@ -274,6 +272,16 @@ impl<I: Io> Shard<I> {
         };
         self.answer(id, header, Answer::Produce { response, settled: now });
         Ok(())
+    }
+
+    /// Counts an accepted request, and what it brought that is new.
+    fn count_accepted(&mut self, slot: u32, new: Option<(u64, u64)>) {
+        let (records, bytes) = new.unwrap_or_default();
+        self.counters.produce_requests += 1;
+        self.counters.records += records;
+        self.counters.bytes_in += bytes;
+        self.staged_now += 1;
+        self.parts.touch(slot);
     }
 
     /// The waiter that the next enqueued request of this connection will have.
@@ -312,8 +320,8 @@ fn check_all(bytes: &mut [u8], limits: &Limits, scratch: &mut Scratch) -> Result
 }
 
 /// Kafka's error for what the log refuses.
-fn refusal_code(refusal: &Refusal) -> ErrorCode {
-    match refusal {
+fn refusal_answer(refusal: &Refusal) -> Refused {
+    let code = match refusal {
         Refusal::Poisoned | Refusal::NoSpace | Refusal::ReadOnly => ErrorCode::KafkaStorageError,
         Refusal::Closing => ErrorCode::ShuttingDown,
         Refusal::Backpressure => ErrorCode::Overloaded,
@@ -321,7 +329,17 @@ fn refusal_code(refusal: &Refusal) -> ErrorCode {
         Refusal::PastSegment { .. } => ErrorCode::RecordListTooLarge,
         Refusal::TooManyOffsets { .. } => ErrorCode::InvalidRecord,
         Refusal::OffsetsExhausted => ErrorCode::UnknownServerError,
-    }
+        Refusal::StaleEpoch { .. } => ErrorCode::InvalidProducerEpoch,
+        Refusal::OutOfOrder { .. } | Refusal::MixedRepeats => ErrorCode::OutOfOrderSequenceNumber,
+        Refusal::Transaction { .. } => ErrorCode::InvalidTxnState,
+    };
+    let detail = match refusal {
+        Refusal::OutOfOrder { producer_epoch, next, is_current: true, .. } => {
+            Detail::Sequence { epoch: *producer_epoch, next: *next }
+        }
+        _ => Detail::None,
+    };
+    (code, refusal.to_string(), detail)
 }
 
 #[derive(Debug)]

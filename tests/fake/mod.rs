@@ -200,7 +200,10 @@ impl Log {
                     special::EARLIEST => self.start,
                     _ => -1,
                 };
-                peer.answer(header, &ListOffsetsResponse { offset, timestamp: -1 });
+                peer.answer(
+                    header,
+                    &ListOffsetsResponse { offset, timestamp: -1, leader_epoch: 0 },
+                );
             }
             Api::Flush => {
                 let durable = Offset::new(self.end(peer.shard)).unwrap();

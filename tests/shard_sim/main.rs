@@ -202,7 +202,11 @@ fn r81_responses_keep_request_order_and_work_goes_on() {
     server.run_us(20_000);
     assert!(wire.poll().is_none(), "the fetch holds the line");
     let mut other = server.connect();
-    let latest = ListOffsetsRequest { handle: second, timestamp: special::LATEST };
+    let latest = ListOffsetsRequest {
+        handle: second,
+        timestamp: special::LATEST,
+        isolation: Isolation::ReadUncommitted,
+    };
     let response = server.call(&mut other, &latest);
     assert_eq!(ListOffsetsResponse::parse(&response.body).unwrap().offset, 1, "the work is done");
     assert_eq!(server.response(&mut wire).header.correlation, fetch);

@@ -14,8 +14,8 @@ use ringlog::io::{Done, Errno, FileId, Io, Op, Outcome, Tag, Wait};
 use ringlog::log::datadir::{Checkpoint, DataDir};
 use ringlog::log::{
     Ack, Batches, LocalTag, Located, LogConfig, OffsetLookup, OpSink, OpenError, OpenParams,
-    OpenReport, Partition, PartitionState, Refusal, Staged, Step, TimeLookup, Waiter, When, create,
-    open,
+    OpenReport, Partition, PartitionState, Refusal, Staged, Step, TimeLookup, Timed, View, Waiter,
+    When, create, open,
 };
 use ringlog::types::{AckLevel, Micros, Offset, WallMs};
 use uuid::Uuid;
@@ -35,6 +35,16 @@ pub fn batch(values: &[&[u8]], codec: Codec, timestamp: i64) -> Vec<u8> {
         builder.append(None, Some(value), &[], timestamp + i as i64);
     }
     builder.finish(codec, None).unwrap().to_vec()
+}
+
+/// One batch of an idempotent producer.
+pub fn sequenced(id: i64, epoch: i16, sequence: i32, values: &[&[u8]], timestamp: i64) -> Vec<u8> {
+    let mut builder = BatchBuilder::new();
+    builder.producer(id, epoch, sequence);
+    for value in values {
+        builder.append(None, Some(value), &[], timestamp);
+    }
+    builder.finish(Codec::None, None).unwrap().to_vec()
 }
 
 /// Why a drive ended before what it waited for.
@@ -238,6 +248,20 @@ impl Driver {
         panic!("the log never came to rest");
     }
 
+    /// As `settle`, but no time passes without an op in flight: deadlines stay ahead.
+    pub fn rest(&mut self) -> Result<(), Stopped> {
+        for _ in 0..100_000 {
+            self.submit();
+            let busy = self.log.has_work();
+            let is_over = !busy && self.io.in_flight() == 0;
+            self.reap(if busy || is_over { Wait::No } else { Wait::Forever })?;
+            if is_over {
+                return Ok(());
+            }
+        }
+        panic!("the log never came to rest");
+    }
+
     pub fn tick_until(&mut self, mut met: impl FnMut(&Driver) -> bool) -> Result<(), Stopped> {
         for _ in 0..100_000 {
             if met(self) {
@@ -337,7 +361,16 @@ impl Driver {
     }
 
     pub fn locate(&mut self, at: Offset, bytes_max: u32) -> Result<Located, Stopped> {
-        let mut lookup = OffsetLookup::new(at, bytes_max, true);
+        self.locate_in(View::Uncommitted, at, bytes_max)
+    }
+
+    pub fn locate_in(
+        &mut self,
+        view: View,
+        at: Offset,
+        bytes_max: u32,
+    ) -> Result<Located, Stopped> {
+        let mut lookup = OffsetLookup::new(at, bytes_max, true).with_view(view);
         let mut bytes: Option<Vec<u8>> = None;
         loop {
             match lookup.step(&mut self.log, bytes.take().as_deref()) {
@@ -353,7 +386,12 @@ impl Driver {
     }
 
     pub fn by_time(&mut self, when: When) -> Result<Option<(Offset, WallMs)>, Stopped> {
-        let mut lookup = TimeLookup::new(when);
+        let found = self.timed(when, View::Uncommitted)?;
+        Ok(found.map(|found| (found.offset, found.timestamp)))
+    }
+
+    pub fn timed(&mut self, when: When, view: View) -> Result<Option<Timed>, Stopped> {
+        let mut lookup = TimeLookup::new(when, view);
         let mut bytes: Option<Vec<u8>> = None;
         loop {
             match lookup.step(&mut self.log, bytes.take().as_deref()) {

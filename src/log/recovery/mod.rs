@@ -5,8 +5,10 @@
 //!
 //! `files` reads the directory, `swap` ends interrupted compactions, `cursor` and `scan` judge
 //! bytes, `resync` looks behind a bad batch, `load` brings what is trusted, `cut` takes away what
-//! is not, `epochs` keeps the leader epochs, `snapshots` the producers.
+//! is not, `epochs` keeps the leader epochs, `snapshots` the producers, `aborted` the index of
+//! their aborted transactions.
 
+mod aborted;
 mod cursor;
 mod cut;
 pub(super) mod epochs;

@@ -11,7 +11,7 @@ use super::files::{Found, LogFiles, path_of};
 use super::scan::{Scanned, scan};
 use super::snapshots::Replay;
 use super::{Cut, Damaged, Fault, OpenError, OpenParams, OpenReport};
-use super::{cut, epochs, files, load};
+use super::{aborted, cut, epochs, files, load};
 use crate::format::checkpoint::EpochCache;
 use crate::format::name::FileKind;
 use crate::io::blocking::Blocking;
@@ -34,6 +34,7 @@ pub fn open<I: Io>(
 ) -> Result<(Partition, OpenReport), OpenError> {
     let started = b.io.now();
     let wall = b.io.wall_ms();
+    let (mut found, config) = (files::find(b, dir)?, &params.config);
     let mut opening = Opening {
         b,
         dir,
@@ -44,9 +45,10 @@ pub fn open<I: Io>(
         epochs: Vec::new(),
         unclean: !params.clean,
         keep_closed: false,
-        producers: Replay::default(),
+        producers: Replay::new(&mut found, (wall, started), config.producer_expiration_ms),
+        scanned: false,
     };
-    let recovered = opening.run(pool)?;
+    let recovered = opening.run(found, pool)?;
     let mut report = opening.report;
     report.segments = recovered.segments.len();
     report.took = b.io.now().since(started);
@@ -68,11 +70,12 @@ struct Opening<'b, 'a, I: Io> {
     /// The last segment holds damage at its end: nothing may follow in it.
     keep_closed: bool,
     producers: Replay,
+    /// Some segment was.
+    scanned: bool,
 }
 
 impl<I: Io> Opening<'_, '_, I> {
-    fn run(&mut self, pool: &Pool) -> Result<Recovered, OpenError> {
-        let mut found = files::find(self.b, self.dir)?;
+    fn run(&mut self, mut found: Found, pool: &Pool) -> Result<Recovered, OpenError> {
         self.set_aside_stray(&mut found)?;
         let stored = epochs::read(self.b, self.dir)?;
         let point = self.params.recovery_point.unwrap_or(Offset::ZERO);
@@ -81,8 +84,6 @@ impl<I: Io> Opening<'_, '_, I> {
             (Some(_), true) => found.logs.len(),
             (Some(_), false) => found.logs.partition_point(|log| log.base <= point).max(1) - 1,
         };
-        let from = found.logs.get(scan_from).map(|log| log.base);
-        self.producers = Replay::load(self.b, self.dir, &found.snapshots, from, self.wall)?;
         for at in 0..found.logs.len() {
             let next = found.logs.get(at + 1).map(|log| log.base);
             let goes_on = match next {
@@ -96,7 +97,7 @@ impl<I: Io> Opening<'_, '_, I> {
         }
         self.start_over_if_behind()?;
         self.have_active(point)?;
-        self.drop_snapshots(&found.snapshots)?;
+        self.settle_producers()?;
         self.settle(stored, pool)
     }
 
@@ -124,9 +125,12 @@ impl<I: Io> Opening<'_, '_, I> {
 
     /// A sealed segment below the recovery point: not read, unless its indexes are not sound.
     fn trust(&mut self, log: &LogFiles, next: Offset) -> Result<bool, OpenError> {
+        let is_sound = aborted::is_sound(self.b, self.dir, log.base)?;
         let loaded = load::sealed(self.b, self.dir, log, next, &self.params.config, self.wall);
         let path = path_of(self.dir, log.base, FileKind::OffsetIndex);
-        if let Some(segment) = loaded.map_err(OpenError::io("reading", path))? {
+        let loaded = loaded.map_err(OpenError::io("reading", path))?;
+        let loaded = loaded.filter(|_| is_sound);
+        if let Some(segment) = loaded {
             self.push(segment);
             return Ok(true);
         }
@@ -137,12 +141,14 @@ impl<I: Io> Opening<'_, '_, I> {
 
     /// The last segment after a clean stop.
     fn resume(&mut self, log: &LogFiles) -> Result<bool, OpenError> {
+        let is_sound = aborted::is_sound(self.b, self.dir, log.base)?;
         let path = path_of(self.dir, log.base, FileKind::Log);
         let file = self.open_log(&path)?;
         let mut cursor = FileCursor::new(file, log.len);
         let loaded = load::active(self.b, self.dir, log, &mut cursor, &self.params.config);
         self.report.scanned_bytes += cursor.read;
-        let Some(active) = loaded.map_err(OpenError::io("reading", &path))? else {
+        let loaded = loaded.map_err(OpenError::io("reading", &path))?;
+        let Some(active) = loaded.filter(|_| is_sound) else {
             self.b.close(file).map_err(OpenError::io("closing", &path))?;
             tracing::error!(path = %path.display(), "not as a clean stop leaves it: scanning");
             self.unclean = true;
@@ -175,6 +181,8 @@ impl<I: Io> Opening<'_, '_, I> {
             self.set_aside_all(std::slice::from_ref(log), fault)?;
             return Ok(false);
         }
+        self.scanned = true;
+        self.producers.reach(self.b, self.dir, &self.segments, log.base)?;
         let path = path_of(self.dir, log.base, FileKind::Log);
         let file = self.open_log(&path)?;
         let (mut cursor, scanned) = self.scan(log, file, &path, point)?;
@@ -187,6 +195,13 @@ impl<I: Io> Opening<'_, '_, I> {
         // What was read may be in the page cache only (D8).
         self.b.fdatasync(file).map_err(OpenError::io("flushing", &path))?;
         let torn = scanned.torn.is_some();
+        // A marker may have been in what is damaged: then what the file says is all there is.
+        if scanned.damage.is_empty() && !self.report.read_only {
+            match aborted::write(self.b, self.dir, log.base, &scanned.aborted) {
+                Err(error) if error.is_no_space() => self.report.read_only = true,
+                written => written?,
+            }
+        }
         self.keep(log, file, &path, scanned);
         Ok(!torn)
     }
@@ -228,6 +243,7 @@ impl<I: Io> Opening<'_, '_, I> {
         segment.file = LogFile::Open(file);
         // Its indexes are in memory only: sealing writes them.
         segment.phase = Phase::Rolled;
+        self.producers.passed(scanned.end.end);
         segment.snapshot = Some(self.producers.state.snapshot());
         for (damage, fault) in scanned.damage {
             segment.damage.push(damage);
@@ -304,7 +320,7 @@ impl<I: Io> Opening<'_, '_, I> {
             self.report.cuts.push(Cut { path, pos: 0, bytes, fault, side_file });
         }
         self.epochs.clear();
-        self.producers = Replay::default();
+        self.producers.start_over(log_start);
         self.unclean = true;
         Ok(())
     }
@@ -339,17 +355,21 @@ impl<I: Io> Opening<'_, '_, I> {
         Ok(())
     }
 
-    /// Snapshots of a future that was cut go; so do those that no segment begins at, except the
-    /// newest.
-    fn drop_snapshots(&mut self, snapshots: &[i64]) -> Result<(), OpenError> {
-        let end = self.end().unwrap_or(Offset::ZERO).get();
-        let newest = snapshots.iter().filter(|offset| **offset <= end).max();
-        for offset in snapshots {
-            let begins = self.segments.iter().any(|segment| segment.base.get() == *offset);
-            if *offset > end || (!begins && Some(offset) != newest) {
-                let name = crate::format::name::file_name(*offset, FileKind::Snapshot);
-                cut::remove(self.b, &self.dir.join(name))?;
+    /// Producer state up to the end, and the snapshots that Kafka has by then.
+    fn settle_producers(&mut self) -> Result<(), OpenError> {
+        let end = self.end().unwrap_or(Offset::ZERO);
+        let (b, dir) = (&mut *self.b, self.dir);
+        if !self.scanned && self.params.clean && !self.producers.has_snapshots() {
+            // A clean stop of somebody who keeps none: the log is not read for them.
+            self.producers.passed(end);
+            for segment in self.segments.range(self.segments.len().saturating_sub(2)..) {
+                self.producers.write(b, dir, segment.base)?;
             }
+        }
+        self.producers.reach(b, dir, &self.segments, end)?;
+        self.producers.drop_stray(b, dir, &self.segments, end)?;
+        if !self.report.read_only {
+            self.producers.write(b, dir, end)?;
         }
         Ok(())
     }
@@ -380,6 +400,7 @@ impl<I: Io> Opening<'_, '_, I> {
             leader_epoch: epoch,
             epochs: cache,
             read_only: self.report.read_only,
+            snapshot: self.producers.newest(),
             producers: std::mem::take(&mut self.producers.state),
             pool: pool.clone(),
         })

@@ -4,12 +4,14 @@
 //! Owns: the judgement of one file. Never does: changing it. Left: `cursor`, `resync`. Right:
 //! `open`.
 
+use super::aborted::aborted_by;
 use super::cursor::FileCursor;
 use super::resync::{chain_len, next_batch};
 use super::snapshots::Replay;
 use super::{Fault, OpenParams};
 use crate::format::batch::BatchHeader;
 use crate::format::index;
+use crate::format::txn_index::AbortedTxn;
 use crate::io::blocking::Blocking;
 use crate::io::{Errno, Io};
 use crate::log::segment::{Damage, SegmentIndex};
@@ -28,6 +30,8 @@ pub(super) struct Scanned {
     pub keep_closed: bool,
     pub index: SegmentIndex,
     pub first_timestamp: Option<WallMs>,
+    /// Transactions that markers in it aborted.
+    pub aborted: Vec<AbortedTxn>,
     /// Leader epochs and the offsets they began at.
     pub epochs: Vec<(i32, i64)>,
 }
@@ -46,12 +50,15 @@ pub(super) fn scan<I: Io>(
         keep_closed: false,
         index: SegmentIndex::empty(base, &params.config),
         first_timestamp: None,
+        aborted: Vec::new(),
         epochs: Vec::new(),
     };
     while scanned.end.pos < cursor.len {
         let verified = cursor.verify(b, scanned.end.pos)?;
         match verified.and_then(|header| counts(&header, base, scanned.end.end)) {
             Ok(header) => {
+                let aborted = aborted_by(b, cursor, scanned.end.pos, &header, producers)?;
+                scanned.aborted.extend(aborted);
                 producers.take(b, cursor, scanned.end.pos, &header)?;
                 scanned.take(&header);
             }
