@@ -16,10 +16,10 @@ use ringlog::io::syscall::{SyscallIo, SyscallOptions};
 use ringlog::io::{Done, Errno, FileId, Io, Op, Outcome, Tag, Wait};
 use ringlog::log::{
     Batches, LocalTag, Located, LogConfig, OffsetLookup, OpSink, OpenParams, Partition, Refusal,
-    Step, TimeLookup, Waiter, When, create, open,
+    Step, TimeLookup, Timed, View, Waiter, When, create, open,
 };
 use ringlog::policy::FlushPolicy;
-use ringlog::types::{AckLevel, Offset, WallMs};
+use ringlog::types::{AckLevel, Offset};
 
 /// The time of record 0; record n is n milliseconds later.
 pub const FIRST_TIME_MS: i64 = 1_700_000_000_000;
@@ -170,8 +170,8 @@ impl Segment {
 
     /// Finds the first record at or after a time.
     pub fn by_time(&mut self, time_ms: i64) -> io::Result<Reads> {
-        match self.find(TimeLookup::new(When::AtOrAfter(time_ms)))? {
-            (Some((at, _)), reads) if at.get() == time_ms - FIRST_TIME_MS => Ok(reads),
+        match self.find(TimeLookup::new(When::AtOrAfter(time_ms), View::Uncommitted))? {
+            (Some(found), reads) if found.offset.get() == time_ms - FIRST_TIME_MS => Ok(reads),
             (wrong, _) => Err(other(format!("time {time_ms}: {wrong:?}"))),
         }
     }
@@ -235,7 +235,7 @@ impl Lookup for OffsetLookup {
 }
 
 impl Lookup for TimeLookup {
-    type Found = Option<(Offset, WallMs)>;
+    type Found = Option<Timed>;
 
     fn step(&mut self, log: &mut Partition, bytes: Option<&[u8]>) -> Step<Self::Found> {
         TimeLookup::step(self, log, bytes)
