@@ -41,7 +41,7 @@ pub enum Api {
 
 impl Api {
     /// In the order of their numbers.
-    pub const ALL: [Api; 15] = [
+    pub const ALL: [Api; 16] = [
         Api::Hello,
         Api::Metadata,
         Api::CreateTopic,

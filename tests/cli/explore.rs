@@ -110,7 +110,13 @@ fn damaged_and_lone_directories_are_shown_too() {
     fs::write(lone.join("00000000000000000000.timeindex.deleted"), "").expect("written");
     let (code, stdout, _) = explore(&lone, &["--lookup", "100"]);
     assert_eq!(code, 0);
-    for wanted in ["no checkpoints", "cut-00000000000000000240-7-checksum", "position 7", "timeindex.deleted", "none"] {
+    for wanted in [
+        "no checkpoints",
+        "cut-00000000000000000240-7-checksum",
+        "position 7",
+        "timeindex.deleted",
+        "none",
+    ] {
         assert!(stdout.contains(wanted), "{wanted}: {stdout}");
     }
     assert!(stdout.contains("no offset index: the scan begins at position 0"), "{stdout}");

@@ -81,12 +81,11 @@ struct Opening<'b, 'a, I: Io> {
     producers: Replay,
     /// Segments that end at or before the log start: deleted, and not looked at.
     below: Vec<LogFiles>,
-    /// Some segment was scanned.
     /// Bytes of side files.
     kept_aside: u64,
     /// The list of damage as it was found; `None` when it is garbled.
     damage: Option<Vec<DamageRow>>,
-    /// Some segment was.
+    /// Some segment was scanned.
     scanned: bool,
 }
 
@@ -94,7 +93,6 @@ impl<I: Io> Opening<'_, '_, I> {
     fn run(&mut self, mut found: Found, pool: &Pool) -> Result<Recovered, OpenError> {
         self.set_aside_stray(&mut found)?;
         self.below = self.take_below_start(&mut found);
-        let stored = epochs::read(self.b, self.dir)?;
         self.kept_aside = found.kept_aside;
         self.report.log_bytes = found.logs.iter().map(|log| log.len).sum();
         self.damage = damage::read(self.b, self.dir)?;
