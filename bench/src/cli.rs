@@ -1,6 +1,7 @@
 //! The command line: what may be asked, and the units it is asked in.
 //!
-//! Owns: flags and their parsing. Never does: act on them. Left: `clap`. Right: `main`, `quick`, `lookup`.
+//! Owns: flags and their parsing. Never does: act on them. Left: `clap`. Right: `main`, `quick`,
+//! `lookup`.
 
 use std::path::PathBuf;
 

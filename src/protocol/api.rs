@@ -16,8 +16,8 @@ use crate::errors::ErrorCode;
 
 /// Bytes before a body: the prefix and a header.
 pub const BODY_AT: usize = PREFIX + HEADER;
-/// No request but produce needs more than this behind its prefix.
-pub const CONTROL_BYTES_MAX: u32 = 1 << 20;
+/// No request but produce needs more than this behind its prefix: the widest fetch does not.
+pub const CONTROL_BYTES_MAX: u32 = 2 << 20;
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Api {
