@@ -11,7 +11,7 @@ use crate::io::{Errno, FileId, Io};
 use crate::types::Micros;
 
 /// Bytes read at once; a longer batch is checked piece by piece.
-const WINDOW_BYTES: usize = 1 << 20;
+pub(super) const WINDOW_BYTES: usize = 1 << 20;
 /// A scan that takes longer says so, and how far it is, this often.
 const SAY_EVERY: Micros = Micros(2_000_000);
 
