@@ -393,12 +393,16 @@ proptest! {
     }
 
     #[test]
-    fn error_bodies_hold(message in text(), which in 0..5, (a, b) in any::<(i64, i64)>()) {
+    fn error_bodies_hold(message in text(), which in 0..6, (a, b) in any::<(i64, i64)>()) {
         let (code, detail) = match which {
             0 => (ErrorCode::NotOwner, Detail::Owner(ShardId(a as u16))),
             1 => (ErrorCode::OffsetOutOfRange, Detail::Range { start: a, high_watermark: b }),
             2 => (ErrorCode::UnsupportedVersion, Detail::Versions { min: a as u8, max: b as u8 }),
             3 => (ErrorCode::StaleHandle, Detail::None),
+            4 => {
+                let detail = Detail::Sequence { epoch: a as i16, next: b as i32 };
+                (ErrorCode::OutOfOrderSequenceNumber, detail)
+            }
             _ => (ErrorCode::InvalidRequest, Detail::None),
         };
         let mut frame = Vec::new();

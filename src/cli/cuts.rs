@@ -34,8 +34,8 @@ Examples:
   ringlog cuts list d
   ringlog cuts list d/events-0 --json
 
-What a start takes out of a log is kept beside it as cut-<segment>-<position>-<reason>. `ringlog
-dump` shows what is in one when it is copied to <segment>.log elsewhere.")]
+What a start takes out of a log is kept beside it as cut-<segment>-<position>-<reason>.
+`ringlog dump` shows what is in one when it is copied to <segment>.log elsewhere.")]
 struct List {
     /// A data directory, or the directory of one partition.
     #[arg(value_name = "DIR", value_parser = directory)]

@@ -442,8 +442,8 @@ impl Config {
             connections_max: counted("connections-max", flags.connections_max, 4096, (1, 65536))?,
             shard_memory_bytes: memory as usize,
             partitions_max: counted("partitions-max", flags.partitions_max, 65536, (1, 1 << 20))?,
-            topic_defaults,
             cut_bytes_max: flags.cut_bytes_max.map_or(8 * GIB, |size| size.0),
+            topic_defaults,
             checkpoint_interval: flags
                 .checkpoint_interval
                 .map_or(Duration::from_secs(60), |span| span.0),

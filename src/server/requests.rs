@@ -60,8 +60,8 @@ impl<I: Io> Control<I> {
             Some(Api::DeleteTopic) => self.delete(asker, bytes),
             Some(Api::DescribeTopic) => self.describe(bytes).map(Some),
             Some(Api::AlterTopic) => self.alter(bytes).map(Some),
-            Some(Api::LogDirs) => self.log_dirs(bytes).map(Some),
             Some(Api::InitProducer) => self.init_producer(bytes).map(Some),
+            Some(Api::LogDirs) => self.log_dirs(bytes).map(Some),
             Some(Api::Stats) => self.stats(asker, bytes),
             _ => Err(invalid(format!("api {api} is not the control thread's"))),
         };
@@ -98,7 +98,7 @@ impl<I: Io> Control<I> {
             let value = canonical(key, value).map_err(wrong)?;
             configs.insert(key.to_string(), value);
         }
-        let resolved = self.defaults.resolve(&configs).map_err(wrong)?;
+        let Resolved { settings, notices, .. } = self.defaults.resolve(&configs).map_err(wrong)?;
         let places = self.homes.choose(request.partitions).ok_or_else(|| {
             (ErrorCode::KafkaStorageError, "every data directory is offline".to_string())
         })?;
@@ -109,13 +109,12 @@ impl<I: Io> Control<I> {
             making: true,
             dirs: self.topics.numbers_of(places.iter().filter_map(|&at| self.homes.number(at))),
             configs,
-            unflushed_bytes: window::of(&resolved.settings.log),
+            unflushed_bytes: window::of(&settings.log),
         };
         self.make_topic(topic.clone(), &places)?;
         let (entry, orders) = self.entry(&topic, true);
         let left = entry.partitions.iter().map(|p| p.handle).collect();
         let name = topic.name;
-        let notices = resolved.notices;
         self.waiting.push(Waiting::Create { asker, name, left, failed: None, notices });
         let mut entries = self.catalogue.topics().to_vec();
         entries.push(entry);

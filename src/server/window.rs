@@ -35,7 +35,9 @@ impl<I: Io> Control<I> {
         for at in 0..self.topics.topics.len() {
             let topic = &self.topics.topics[at];
             let Some(entry) = self.catalogue.topic(&topic.name) else { continue };
-            let now = of(&self.settings_of(topic).log);
+            let resolved = self.defaults.resolve(&topic.configs);
+            let resolved = resolved.unwrap_or_else(|_| self.defaults.what_holds(&topic.configs));
+            let now = of(&resolved.settings.log);
             let window = match entry.partitions.iter().all(recovered) {
                 true => now,
                 false => larger(topic.unflushed_bytes, now),
