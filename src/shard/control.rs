@@ -1,5 +1,5 @@
-//! The cold requests: hello, metadata, offsets, flush here; deletions and rolls in `retain`; topics and stats through the control
-//! thread.
+//! The cold requests: hello, metadata, offsets and flush here, deletions and rolls in `retain`,
+//! topics and stats through the control thread.
 //!
 //! Owns: what each cold request is answered, and the mail from the control thread. Never does: wait
 //! for the control thread. Left: `protocol`, `mailbox`, `catalogue`. Right: `produce` (hands the
