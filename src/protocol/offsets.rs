@@ -1,6 +1,6 @@
-//! List offsets, init producer, flush, delete records: small questions about one partition.
+//! List offsets, init producer, flush, delete records, roll: small questions about one partition.
 //!
-//! Owns: the bodies of apis 8 to 11. Never does: answer them.
+//! Owns: the bodies of apis 8 to 11 and 15. Never does: answer them.
 //! Left: [`super::cursor`]. Right: `shard`, `client`.
 
 use super::api::{Api, Message, Request};
@@ -45,6 +45,9 @@ pub struct ListOffsetsResponse {
 pub struct InitProducerRequest<'a> {
     pub transactional_id: Option<&'a str>,
     pub timeout_ms: u32,
+    /// The id held, whose epoch is to rise; -1 with epoch -1: a new one.
+    pub producer_id: i64,
+    pub epoch: i16,
 }
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -74,6 +77,17 @@ pub struct DeleteRecordsRequest {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct DeleteRecordsResponse {
     pub start: Offset,
+}
+
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct RollRequest {
+    pub handle: Handle,
+}
+
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct RollResponse {
+    /// Base offset of the active segment: a new one, unless it was empty.
+    pub base: Offset,
 }
 
 impl<'a> Message<'a> for ListOffsetsRequest {
@@ -129,6 +143,8 @@ impl<'a> Message<'a> for InitProducerRequest<'a> {
         let request = InitProducerRequest {
             transactional_id: reader.option_string("transactional id")?,
             timeout_ms: reader.u32("timeout ms")?,
+            producer_id: reader.i64("producer id")?,
+            epoch: reader.i16("producer epoch")?,
         };
         reader.end("init producer request")?;
         Ok(request)
@@ -138,6 +154,8 @@ impl<'a> Message<'a> for InitProducerRequest<'a> {
         let mut writer = Writer::new(out);
         writer.option_string("transactional id", self.transactional_id)?;
         writer.u32(self.timeout_ms);
+        writer.i64(self.producer_id);
+        writer.i16(self.epoch);
         Ok(())
     }
 }
@@ -233,6 +251,39 @@ impl<'a> Message<'a> for DeleteRecordsResponse {
 
     fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
         Writer::new(out).i64(self.start.get());
+        Ok(())
+    }
+}
+
+impl<'a> Message<'a> for RollRequest {
+    fn parse(body: &'a [u8]) -> Result<Self, WireError> {
+        let mut reader = Reader::new(body);
+        let request = RollRequest { handle: Handle(reader.u32("handle")?) };
+        reader.end("roll request")?;
+        Ok(request)
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
+        Writer::new(out).u32(self.handle.0);
+        Ok(())
+    }
+}
+
+impl<'a> Request<'a> for RollRequest {
+    const API: Api = Api::Roll;
+    type Response<'r> = RollResponse;
+}
+
+impl<'a> Message<'a> for RollResponse {
+    fn parse(body: &'a [u8]) -> Result<Self, WireError> {
+        let mut reader = Reader::new(body);
+        let response = RollResponse { base: reader.offset("base offset")? };
+        reader.end("roll response")?;
+        Ok(response)
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
+        Writer::new(out).i64(self.base.get());
         Ok(())
     }
 }

@@ -124,6 +124,9 @@ flags! {
     partitions_max: u32, "RINGLOG_PARTITIONS_MAX" [value_name = "N"];
     /// Segment size of topics that set none [default: 1GiB]
     segment_bytes: Size, "RINGLOG_SEGMENT_BYTES" [value_name = "SIZE"];
+    /// What recovery may keep aside of cut tails in each partition's directory; past it nothing is
+    /// cut and the partition is read-only [default: 8GiB]
+    cut_bytes_max: Size, "RINGLOG_CUT_BYTES_MAX" [value_name = "SIZE"];
     /// A setting of topics that set none, by its name among the topics', such as
     /// retention.ms=1day; may be given many times, and as the table [topic-defaults] of the file
     #[serde(rename = "topic-defaults", deserialize_with = "defaults_table")]
@@ -131,6 +134,14 @@ flags! {
         [value_name = "KEY=VALUE", value_delimiter = ';'];
     /// How often recovery points are written down [default: 60s]
     checkpoint_interval: Span, "RINGLOG_CHECKPOINT_INTERVAL" [value_name = "TIME"];
+    /// How often each partition's segments are checked against its retention; the first time 30 s
+    /// after the start, or this much if it is less [default: 5m]
+    retention_check_interval: Span, "RINGLOG_RETENTION_CHECK_INTERVAL" [value_name = "TIME"];
+    /// A producer that is silent for so long is forgotten: its next batch is taken as it comes
+    /// [default: 1day]
+    producer_expiration: Span, "RINGLOG_PRODUCER_EXPIRATION" [value_name = "TIME"];
+    /// How often silent producers are looked for [default: 10min]
+    producer_check_interval: Span, "RINGLOG_PRODUCER_CHECK_INTERVAL" [value_name = "TIME"];
     /// How long a stop may take before connections are cut [default: 10s]
     stop_timeout: Span, "RINGLOG_STOP_TIMEOUT" [value_name = "TIME"];
     /// Start although the file system cannot lock files (two servers would destroy the data)
@@ -218,11 +229,19 @@ pub struct Config {
     pub connections_max: usize,
     pub shard_memory_bytes: usize,
     pub partitions_max: usize,
+    pub cut_bytes_max: u64,
     /// Of topics that set none, by their names among the topics'; --flush and --segment-bytes are
     /// among them.
     pub topic_defaults: BTreeMap<String, String>,
     #[serde(serialize_with = "as_span")]
     pub checkpoint_interval: Duration,
+    /// Kafka's `log.retention.check.interval.ms`.
+    #[serde(serialize_with = "as_span")]
+    pub retention_check_interval: Duration,
+    #[serde(serialize_with = "as_span")]
+    pub producer_expiration: Duration,
+    #[serde(serialize_with = "as_span")]
+    pub producer_check_interval: Duration,
     #[serde(serialize_with = "as_span")]
     pub stop_timeout: Duration,
     pub allow_unlocked: bool,
@@ -317,6 +336,23 @@ fn resolve_data_dirs(given: Vec<PathBuf>) -> Result<Vec<PathBuf>, ConfigError> {
     Ok(given)
 }
 
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// Kafka counts these in whole milliseconds, from 1 on.
+fn at_least_ms(
+    name: &'static str,
+    given: Option<Span>,
+    default: Duration,
+) -> Result<Duration, ConfigError> {
+    let value = given.map_or(default, |span| span.0);
+    let most = DAY * 36_500;
+    if (Duration::from_millis(1)..=most).contains(&value) {
+        return Ok(value);
+    }
+    let bounds = format!("1ms to {}", Span(most));
+    Err(ConfigError::OutOfBounds { name, given: Span(value).to_string(), bounds })
+}
+
 fn resolve_cores(
     given: Option<&str>,
     shards: Option<u16>,
@@ -406,10 +442,25 @@ impl Config {
             connections_max: counted("connections-max", flags.connections_max, 4096, (1, 65536))?,
             shard_memory_bytes: memory as usize,
             partitions_max: counted("partitions-max", flags.partitions_max, 65536, (1, 1 << 20))?,
+            cut_bytes_max: flags.cut_bytes_max.map_or(8 * GIB, |size| size.0),
             topic_defaults,
             checkpoint_interval: flags
                 .checkpoint_interval
                 .map_or(Duration::from_secs(60), |span| span.0),
+            retention_check_interval: flags
+                .retention_check_interval
+                .map_or(Duration::from_secs(300), |span| span.0)
+                .clamp(Duration::from_millis(1), Duration::from_secs(366 * 24 * 3600)),
+            producer_expiration: at_least_ms(
+                "producer-expiration",
+                flags.producer_expiration,
+                DAY,
+            )?,
+            producer_check_interval: at_least_ms(
+                "producer-check-interval",
+                flags.producer_check_interval,
+                Duration::from_secs(600),
+            )?,
             stop_timeout: flags.stop_timeout.map_or(Duration::from_secs(10), |span| span.0),
             allow_unlocked: flags.allow_unlocked.unwrap_or(false),
         })

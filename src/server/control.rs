@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use super::config::Config;
 use super::homes::Homes;
+use super::producer_ids::ProducerIds;
 use super::removal::Removals;
 use super::topic_config::Defaults;
 use super::topics::TopicFile;
@@ -26,7 +27,7 @@ use crate::io::buffers::Pool;
 use crate::log::LogConfig;
 use crate::shard::catalogue::{Catalogue, TopicEntry};
 use crate::shard::histograms::{Counters, Stages};
-use crate::shard::mailbox::{Closed, FromShard, ShardBox, ToShard, Waiter};
+use crate::shard::mailbox::{Closed, FromShard, Recovered, ShardBox, ToShard, Waiter};
 use crate::types::{Handle, ShardId};
 
 /// Why the control thread cannot start or go on.
@@ -89,6 +90,7 @@ pub struct Control<I: Io> {
     pub(super) homes: Homes,
     pub(super) defaults: Defaults,
     pub(super) topics: TopicFile,
+    pub(super) producer_ids: ProducerIds,
     /// The topic file on disk says less than `topics`, and nobody waits for it.
     pub(super) topics_changed: bool,
     pub(super) removals: Removals,
@@ -104,6 +106,10 @@ pub struct Control<I: Io> {
     pub(super) closed: Vec<Closed>,
     pub(super) offline: HashMap<Handle, String>,
     pub(super) started: Instant,
+    /// Partitions whose log start is to be written down, and who asked.
+    pub(super) starts_asked: Vec<(ShardId, Handle)>,
+    /// What opening came to, summed over the shards.
+    recovered: Recovered,
     pub(super) failed: Option<String>,
 }
 
@@ -117,7 +123,13 @@ impl<I: Io> Control<I> {
         topics: TopicFile,
         shards: Vec<ShardBox>,
     ) -> Result<Control<I>, ControlError> {
-        let defaults = Defaults::new(LogConfig::default(), &config.topic_defaults)
+        let log = LogConfig {
+            cut_bytes_max: config.cut_bytes_max,
+            producer_expiration_ms: config.producer_expiration.as_millis() as i64,
+            producer_check_interval_ms: config.producer_check_interval.as_millis() as u64,
+            ..LogConfig::default()
+        };
+        let defaults = Defaults::new(log, &config.topic_defaults)
             .map_err(|why| fault(Path::new("--topic-default"), why))?;
         for notice in defaults.notices() {
             tracing::warn!("--topic-default {notice}");
@@ -129,6 +141,7 @@ impl<I: Io> Control<I> {
             homes,
             defaults,
             topics,
+            producer_ids: ProducerIds::default(),
             topics_changed: false,
             removals: Removals::default(),
             unfit: HashMap::new(),
@@ -141,8 +154,12 @@ impl<I: Io> Control<I> {
             closed: Vec::new(),
             offline: HashMap::new(),
             started: Instant::now(),
+            starts_asked: Vec::new(),
+            recovered: Recovered::default(),
             failed: None,
         };
+        let first = control.homes.first().to_path_buf();
+        control.producer_ids = ProducerIds::load(&mut control.blocking(), &first)?;
         control.settle_topics()?;
         Ok(control)
     }
@@ -169,8 +186,9 @@ impl<I: Io> Control<I> {
     pub fn handle(&mut self, message: FromShard) {
         match message {
             FromShard::Opened { shard, handle, result } => self.opened(shard, handle, result),
-            FromShard::OpenedAll { .. } => self.opened_all(),
+            FromShard::OpenedAll { recovered, .. } => self.opened_all(&recovered),
             FromShard::Dropped { handle, .. } => self.dropped(handle),
+            FromShard::SaveStart { shard, handle } => self.starts_asked.push((shard, handle)),
             FromShard::Request { shard, waiter, api, body } => {
                 self.request(Asker { shard, waiter }, api, &body);
             }
@@ -189,20 +207,25 @@ impl<I: Io> Control<I> {
         }
     }
 
-    fn opened(&mut self, _shard: ShardId, handle: Handle, result: Result<(), String>) {
-        if let Err(why) = &result {
-            self.offline.insert(handle, why.clone());
+    /// An opened partition tells the greatest producer id that it found.
+    fn opened(&mut self, _shard: ShardId, handle: Handle, result: Result<i64, String>) {
+        match &result {
+            Ok(producer_id) => self.producer_ids.found(*producer_id),
+            Err(why) => drop(self.offline.insert(handle, why.clone())),
         }
         self.created(handle, result.err());
     }
 
-    fn opened_all(&mut self) {
+    fn opened_all(&mut self, recovered: &Recovered) {
+        self.recovered.add(recovered);
         let Phase::Opening { shards_left } = self.phase else { return };
         self.phase = match shards_left {
             1 => Phase::Serving,
             more => Phase::Opening { shards_left: more - 1 },
         };
         if self.phase == Phase::Serving {
+            self.recovered.log(self.started.elapsed());
+            self.record_windows();
             for shard in &self.shards {
                 shard.send(ToShard::Serve);
             }
@@ -283,6 +306,7 @@ mod tests {
             making: false,
             dirs: Vec::new(),
             configs: Default::default(),
+            unflushed_bytes: Some(1),
         };
         first.topics.topics.push(topic);
         first.save_topics().unwrap();

@@ -9,13 +9,16 @@ pub mod control;
 mod datadir;
 pub mod homes;
 mod keeping;
+mod limits;
 mod log_dirs;
 mod opening;
+mod producer_ids;
 mod removal;
 mod requests;
 mod run;
 mod topic_config;
 pub mod topics;
 mod units;
+mod window;
 
 pub use run::{RunError, Running, run, start};
