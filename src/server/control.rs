@@ -336,6 +336,7 @@ mod tests {
                 making: false,
                 dirs: Vec::new(),
                 configs: with("1000"),
+                unflushed_bytes: None,
             });
             first.save_topics().unwrap();
             world.cut_after(n % 12);
