@@ -49,7 +49,7 @@ struct List {
 #[command(after_help = "\
 Examples:
   ringlog cuts remove d/events-0
-  ringlog cuts remove d --file d/events-0/cut-00000000000000000000-4096-checksum
+  ringlog cuts remove d --file d/events-0/cut-00000000000000000000-4096-short
 
 They are nobody's but yours: no server reads them again.")]
 struct Remove {
@@ -115,7 +115,7 @@ fn as_json(file: &SideFile) -> String {
         "position": file.pos,
         "bytes": file.bytes,
         "cut_at": since_1970_ms(file),
-        "reason": file.reason,
+        "reason": file.reason.name(),
         "batches": file.batches,
         "first_offset": file.offsets.map(|(first, _)| first),
         "next_offset": file.offsets.map(|(_, next)| next),

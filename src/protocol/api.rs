@@ -90,11 +90,6 @@ impl Api {
         }
     }
 
-    /// The versions this build serves; `None`: defined, not served yet.
-    pub const fn served(self) -> Option<(u8, u8)> {
-        Some((0, 0))
-    }
-
     /// The most a request of this api may say in its length field.
     pub fn request_bytes_max(self, frame_bytes_max: u32) -> u32 {
         match self {
@@ -144,13 +139,9 @@ impl RequestHeader {
         let Some(api) = Api::from_wire(self.api) else {
             return Err(self.unknown_api());
         };
-        let (min, max) = api.served().unwrap_or((1, 0));
-        if self.version < min || self.version > max {
-            let message = match api.served() {
-                None => format!("{}: not served by this version of the server", api.name()),
-                Some(_) => format!("{}: version {} is not {min}..={max}", api.name(), self.version),
-            };
-            let detail = Detail::Versions { min, max };
+        if self.version != VERSION {
+            let message = format!("{}: version {} is not {VERSION}", api.name(), self.version);
+            let detail = Detail::Versions { min: VERSION, max: VERSION };
             return Err(self.refuse(ErrorCode::UnsupportedVersion, detail, message, false));
         }
         if self.flags != 0 {

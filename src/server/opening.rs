@@ -208,7 +208,7 @@ impl<I: Io> Control<I> {
     }
 
     /// What holds for a topic; what of it does not is logged.
-    fn settings_of(&self, topic: &Topic) -> Settings {
+    pub(super) fn settings_of(&self, topic: &Topic) -> Settings {
         let resolved = self.defaults.resolve(&topic.configs).unwrap_or_else(|why| {
             let name = &topic.name;
             tracing::error!("topic {name:?}: {why}; serving it with the settings that hold");

@@ -134,18 +134,7 @@ fn serve(
     messages: &Receiver<FromShard>,
     ready: &SyncSender<Vec<SocketAddr>>,
 ) -> Result<(), RunError> {
-    let features = Features::probe();
-    let kind = match config.engine {
-        EngineFlag::Auto => EngineKind::Auto,
-        EngineFlag::Uring => EngineKind::Uring,
-        EngineFlag::Syscall => EngineKind::Syscall,
-    };
-    let mut chosen =
-        engine::choose(kind, &features).map_err(|e| RunError::Engine(e.to_string()))?;
-    match chosen.is_fallback {
-        true => tracing::warn!("engine {}: {}", chosen.kind, chosen.why),
-        false => tracing::info!("engine {}: {}", chosen.kind, chosen.why),
-    }
+    let mut chosen = choose_engine(&config)?;
     let mut io = SyscallIo::new(SyscallOptions::inline())
         .map_err(|e| RunError::Engine(format!("the control thread's engine: {e}")))?;
     let mut blocking = Blocking::new(&mut io, Pool::new(64 << 20));
@@ -194,6 +183,21 @@ fn serve(
     threads.join();
     // The locks of the data directories go with `control`, behind everything else.
     control.failure().map_or(Ok(()), |why| Err(RunError::Failed(why)))
+}
+
+fn choose_engine(config: &Config) -> Result<Chosen, RunError> {
+    let kind = match config.engine {
+        EngineFlag::Auto => EngineKind::Auto,
+        EngineFlag::Uring => EngineKind::Uring,
+        EngineFlag::Syscall => EngineKind::Syscall,
+    };
+    let chosen = engine::choose(kind, &Features::probe());
+    let chosen = chosen.map_err(|e| RunError::Engine(e.to_string()))?;
+    match chosen.is_fallback {
+        true => tracing::warn!("engine {}: {}", chosen.kind, chosen.why),
+        false => tracing::info!("engine {}: {}", chosen.kind, chosen.why),
+    }
+    Ok(chosen)
 }
 
 fn may_fall_back(config: &Config, chosen: &Chosen) -> bool {

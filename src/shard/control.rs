@@ -1,5 +1,5 @@
-//! The cold requests: hello, metadata, offsets, flush here; deletions and rolls in `retain`; topics
-//! and stats through the control thread.
+//! The cold requests: hello, metadata, offsets and flush here, deletions and rolls in `retain`,
+//! topics and stats through the control thread.
 //!
 //! Owns: what each cold request is answered, and the mail from the control thread. Never does: wait
 //! for the control thread. Left: `protocol`, `mailbox`, `catalogue`. Right: `produce` (hands the
@@ -87,7 +87,7 @@ impl<I: Io> Shard<I> {
         let hello = &self.config.hello;
         let response = HelloResponse {
             server: &hello.server,
-            features: features::IDEMPOTENCE | features::DELETE_RECORDS,
+            features: features::DELETE_RECORDS | features::IDEMPOTENCE,
             limits: Limits {
                 frame_bytes_max: self.config.frame_bytes_max,
                 in_flight_max: self.config.in_flight_max as u32,

@@ -224,11 +224,11 @@ fn cuts_are_listed_and_removed_on_demand() {
     let (_dir, to) = copy("clean");
     let partition = to.join("gold-segments-0");
     let log = fs::read(partition.join(LOG)).expect("a log");
-    let torn = partition.join("cut-00000000000000000480-4096-checksum");
+    let torn = partition.join("cut-00000000000000000480-4096-short");
     fs::write(&torn, &log[7..200]).expect("written");
     let whole = partition.join("cut-00000000000000000560-0-behind");
     fs::write(&whole, &log).expect("written");
-    let other = to.join("gold-zstd-0").join("cut-00000000000000000000-12-short-3");
+    let other = to.join("gold-zstd-0").join("cut-00000000000000000000-12-header-3");
     fs::write(&other, [0; 10]).expect("written");
 
     let cuts = |args: &[&str]| {

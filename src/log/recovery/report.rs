@@ -24,7 +24,7 @@ impl OpenReport {
             let (pos, first, next) = (damage.pos, damage.first, damage.next);
             tracing::error!(
                 %path, pos, %first, %next, %fault,
-                "damage: these offsets are lost, others are served; `ringlog verify` says more"
+                "damage: these offsets are lost, all others are served; `ringlog verify` says more"
             );
         }
         let dir = dir.display();
