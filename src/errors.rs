@@ -63,6 +63,8 @@ error_codes! {
     DuplicateSequenceNumber = 46, "DUPLICATE_SEQUENCE_NUMBER", "the batch was appended before";
     InvalidProducerEpoch = 47, "INVALID_PRODUCER_EPOCH", "a newer producer holds this producer id";
     InvalidTxnState = 48, "INVALID_TXN_STATE", "the transaction is not in a state for this";
+    InvalidProducerIdMapping = 49, "INVALID_PRODUCER_ID_MAPPING",
+        "the producer id is not one that was handed out";
     TransactionCoordinatorFenced = 52, "TRANSACTION_COORDINATOR_FENCED",
         "a newer transaction coordinator has written";
     KafkaStorageError = 56, "KAFKA_STORAGE_ERROR", "the partition's storage failed";

@@ -35,7 +35,7 @@ fn admin_server() -> String {
 }
 
 fn answer(peer: &mut fake::Peer, header: &ringlog::protocol::api::RequestHeader, body: &[u8]) {
-    let config = |source| ConfigEntry { key: "segment.bytes", value: "4096", source };
+    let config = |source| ConfigEntry { key: "segment.bytes", value: "4096", source, default: "1" };
     match Api::from_wire(header.api).unwrap() {
         Api::CreateTopic => {
             let request = CreateRequest::parse(body).unwrap();
@@ -44,7 +44,10 @@ fn answer(peer: &mut fake::Peer, header: &ringlog::protocol::api::RequestHeader,
             }
             assert_eq!((request.partitions, &request.configs[..]), (2, &[("k", "v")][..]));
             let placed = Placed { handle: Handle(5), shard: ShardId(0) };
-            peer.answer(header, &CreateResponse { id: ID, partitions: vec![placed; 2] });
+            peer.answer(
+                header,
+                &CreateResponse { id: ID, partitions: vec![placed; 2], notices: vec!["n1"] },
+            );
         }
         Api::DeleteTopic => peer.answer(header, &DeleteResponse),
         Api::DescribeTopic => {
@@ -63,15 +66,15 @@ fn answer(peer: &mut fake::Peer, header: &ringlog::protocol::api::RequestHeader,
                 state: "read-only: no space",
             };
             let configs = vec![config(ConfigSource::Topic)];
-            let described =
-                DescribeResponse { name: "t", id: ID, configs, partitions: vec![partition] };
+            let (partitions, notices) = (vec![partition], vec!["n2"]);
+            let described = DescribeResponse { name: "t", id: ID, configs, partitions, notices };
             peer.answer(header, &described);
         }
         Api::AlterTopic => {
             let request = AlterRequest::parse(body).unwrap();
             assert_eq!(request.changes, [("segment.bytes", None), ("k", Some("v"))]);
             let configs = vec![config(ConfigSource::Default)];
-            peer.answer(header, &AlterResponse { configs });
+            peer.answer(header, &AlterResponse { configs, notices: vec!["n3"] });
         }
         Api::DeleteRecords => {
             let before = DeleteRecordsRequest::parse(body).unwrap().before;
@@ -96,14 +99,20 @@ fn answer(peer: &mut fake::Peer, header: &ringlog::protocol::api::RequestHeader,
 #[test]
 fn topics_are_made_described_altered_and_deleted() {
     let mut client = connect(&admin_server());
-    assert_eq!(client.create_topic("t", 2, &[("k", "v")]).unwrap(), ID);
+    let made = client.create_topic("t", 2, &[("k", "v")]).unwrap();
+    assert_eq!(made, (ID, vec!["n1".to_owned()]));
     let error = client.create_topic("bad/name", 2, &[]).unwrap_err();
     assert_eq!(error.server_code(), Some(ErrorCode::InvalidTopicException));
     let text = error.to_string();
     assert!(text.contains("create topic: INVALID_TOPIC_EXCEPTION: no"), "{text}");
 
     let described = client.describe_topic("t").unwrap();
-    let at = |source| Config { key: "segment.bytes".into(), value: "4096".into(), source };
+    let at = |source| Config {
+        key: "segment.bytes".into(),
+        value: "4096".into(),
+        source,
+        default: "1".into(),
+    };
     assert_eq!((described.id, described.configs), (ID, vec![at(ConfigSource::Topic)]));
     let one = &described.partitions[0];
     let marks = (one.start, one.high_watermark, one.durable, one.written, one.staged);
@@ -112,7 +121,9 @@ fn topics_are_made_described_altered_and_deleted() {
     assert_eq!(one.state, "read-only: no space");
 
     let changes = [("segment.bytes", None), ("k", Some("v"))];
-    assert_eq!(client.alter_topic("t", &changes).unwrap(), [at(ConfigSource::Default)]);
+    let altered = client.alter_topic("t", &changes).unwrap();
+    assert_eq!(altered.configs, [at(ConfigSource::Default)]);
+    assert_eq!((&*described.notices[0], &*altered.notices[0]), ("n2", "n3"));
     client.delete_topic("t").unwrap();
     let topics = client.list_topics().unwrap();
     assert_eq!(topics.len(), 1);

@@ -302,6 +302,10 @@ fn check_bound(plan: &Plan, history: &History, end: i64, what: &str) {
     match plan.policy {
         FlushPolicy::Os => {}
         FlushPolicy::Records(n) => assert!((*last_end - end) as u64 <= n, "{what}: past the bound"),
+        FlushPolicy::RecordsOrInterval { records, time } => {
+            assert!((*last_end - end) as u64 <= records, "{what}: past the bound");
+            assert!(last.since(*first) < time, "{what}: past the bound");
+        }
         FlushPolicy::Bytes(n) => {
             assert!(bytes(*last_end) - bytes(end) <= n, "{what}: past the bound");
         }
@@ -455,7 +459,11 @@ fn durable_acks_hold_under_os_and_interval() {
 
 #[test]
 fn durable_acks_hold_under_bytes_and_records() {
-    sweep_all(&[Plan::of("bytes:600", None, 200), Plan::of("records:5", None, 200)]);
+    sweep_all(&[
+        Plan::of("bytes:600", None, 200),
+        Plan::of("records:5", None, 200),
+        Plan::of("records:5,interval:2ms", None, 100),
+    ]);
 }
 
 #[test]

@@ -84,8 +84,16 @@ fn some_batch(dice: &mut Prng, model: &mut Model) -> Vec<u8> {
     builder.finish(codec, None).unwrap().to_vec()
 }
 
-const POLICIES: [&str; 7] =
-    ["os", "each", "group", "group:200us", "bytes:500", "records:4", "interval:1ms"];
+const POLICIES: [&str; 8] = [
+    "os",
+    "each",
+    "group",
+    "group:200us",
+    "bytes:500",
+    "records:4",
+    "interval:1ms",
+    "records:4,interval:1ms",
+];
 
 fn run_model(seed: u64) {
     let mut dice = Prng::new(seed);
@@ -96,7 +104,7 @@ fn run_model(seed: u64) {
         faults.eintr_per_mille = 20;
     });
     let mut config = LogConfig {
-        flush: POLICIES[dice.below(7) as usize].parse().unwrap(),
+        flush: POLICIES[dice.below(8) as usize].parse().unwrap(),
         writes_in_flight_max: 1 + dice.below(3) as usize,
         tail_batches_max: dice.below(5) as usize,
         index_cache_bytes_max: dice.below(60) as usize,
@@ -137,7 +145,7 @@ fn run_model(seed: u64) {
                 false => drop(driver.log.close_idle()),
             },
             10 => {
-                config.flush = POLICIES[dice.below(7) as usize].parse().unwrap();
+                config.flush = POLICIES[dice.below(8) as usize].parse().unwrap();
                 let waiter = driver.waiter();
                 let before = driver.log.high_watermark();
                 driver.log.set_policy(config.flush, waiter, driver.io.now());

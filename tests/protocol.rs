@@ -9,6 +9,7 @@ use ringlog::protocol::error::{Detail, ErrorBody, MESSAGE_BYTES_MAX, encode_erro
 use ringlog::protocol::fetch::{self, *};
 use ringlog::protocol::frame::{self, Foreign, FrameError, Scan};
 use ringlog::protocol::hello::*;
+use ringlog::protocol::log_dirs::*;
 use ringlog::protocol::metadata::*;
 use ringlog::protocol::offsets::*;
 use ringlog::protocol::produce::{self, *};
@@ -171,8 +172,27 @@ proptest! {
     }
 
     #[test]
+    fn log_dirs_hold(
+        names in vec(text(), 0..3),
+        (path, why, id) in (text(), text(), any::<[u8; 16]>()),
+        (error, total_bytes, usable_bytes) in (any::<i16>(), any::<i64>(), any::<i64>()),
+        held in vec((text(), vec((any::<u32>(), any::<u64>(), any::<i64>()), 0..3)), 0..3),
+    ) {
+        let topics = names.iter().map(String::as_str).collect();
+        exact!(LogDirsRequest { topics }, LogDirsRequest);
+        let partition = |&(index, bytes, lag): &_| DirPartition { index, bytes, lag };
+        let topics: Vec<_> = held
+            .iter()
+            .map(|(name, all)| DirTopic { name, partitions: all.iter().map(partition).collect() })
+            .collect();
+        let (path, why) = (path.as_str(), why.as_str());
+        let dir = LogDir { path, id, error, why, total_bytes, usable_bytes, topics };
+        exact!(LogDirsResponse { dirs: vec![dir.clone(), dir] }, LogDirsResponse);
+    }
+
+    #[test]
     fn topic_responses_hold(
-        (name, id) in (text(), any::<[u8; 16]>()),
+        (name, id, notices) in (text(), any::<[u8; 16]>(), vec(text(), 0..3)),
         placed in vec((handle(), shard()), 0..4),
         configs in vec((text(), text(), source()), 0..4),
         infos in vec(
@@ -186,13 +206,19 @@ proptest! {
         ),
     ) {
         let placed = placed.iter().map(|&(handle, shard)| Placed { handle, shard }).collect();
-        holds_exactly(&CreateResponse { id, partitions: placed });
+        let notices: Vec<&str> = notices.iter().map(String::as_str).collect();
+        exact!(CreateResponse { id, partitions: placed, notices: notices.clone() }, CreateResponse);
         holds_exactly(&DeleteResponse);
         let configs: Vec<_> = configs
             .iter()
-            .map(|(key, value, source)| ConfigEntry { key, value, source: *source })
+            .map(|(key, value, source)| {
+                ConfigEntry { key, value, source: *source, default: value }
+            })
             .collect();
-        exact!(AlterResponse { configs: configs.clone() }, AlterResponse);
+        exact!(
+            AlterResponse { configs: configs.clone(), notices: notices.clone() },
+            AlterResponse
+        );
         let partitions = infos.iter().map(|(place, marks, sizes, state)| PartitionInfo {
             index: place.0,
             handle: place.1,
@@ -212,6 +238,7 @@ proptest! {
             id,
             configs,
             partitions: partitions.collect(),
+            notices,
         }, DescribeResponse);
     }
 
@@ -227,7 +254,12 @@ proptest! {
         let leader_epoch = epoch.into();
         holds_exactly(&ListOffsetsResponse { offset: at, timestamp: time, leader_epoch });
         exact!(
-            InitProducerRequest { transactional_id: transactional_id.as_deref(), timeout_ms },
+            InitProducerRequest {
+                transactional_id: transactional_id.as_deref(),
+                timeout_ms,
+                producer_id,
+                epoch,
+            },
             InitProducerRequest
         );
         holds_exactly(&InitProducerResponse { producer_id, epoch });
@@ -359,12 +391,16 @@ proptest! {
     }
 
     #[test]
-    fn error_bodies_hold(message in text(), which in 0..5, (a, b) in any::<(i64, i64)>()) {
+    fn error_bodies_hold(message in text(), which in 0..6, (a, b) in any::<(i64, i64)>()) {
         let (code, detail) = match which {
             0 => (ErrorCode::NotOwner, Detail::Owner(ShardId(a as u16))),
             1 => (ErrorCode::OffsetOutOfRange, Detail::Range { start: a, high_watermark: b }),
             2 => (ErrorCode::UnsupportedVersion, Detail::Versions { min: a as u8, max: b as u8 }),
             3 => (ErrorCode::StaleHandle, Detail::None),
+            4 => {
+                let detail = Detail::Sequence { epoch: a as i16, next: b as i32 };
+                (ErrorCode::OutOfOrderSequenceNumber, detail)
+            }
             _ => (ErrorCode::InvalidRequest, Detail::None),
         };
         let mut frame = Vec::new();
@@ -423,6 +459,7 @@ fn parse_everything(bytes: &[u8]) {
     let _ = CreateResponse::parse(bytes);
     let _ = DeleteRequest::parse(bytes);
     let _ = DescribeRequest::parse(bytes);
+    let _ = (LogDirsRequest::parse(bytes), LogDirsResponse::parse(bytes));
     let _ = DescribeResponse::parse(bytes);
     let _ = AlterRequest::parse(bytes);
     let _ = AlterResponse::parse(bytes);
@@ -557,7 +594,7 @@ fn admission() {
         match header(wire, 0, 0).admit(10) {
             Ok(admitted) => assert_eq!(admitted, api),
             Err(refusal) => {
-                assert!([Api::InitProducer, Api::DeleteRecords].contains(&api));
+                assert!([Api::DeleteRecords].contains(&api));
                 assert_eq!(refusal.code, ErrorCode::UnsupportedVersion);
             }
         }

@@ -12,6 +12,7 @@ use ringlog::protocol::error::{Detail, ErrorBody, encode_error};
 use ringlog::protocol::fetch::*;
 use ringlog::protocol::frame::{Frame, HEADER, Scan, scan_request, scan_response};
 use ringlog::protocol::hello::*;
+use ringlog::protocol::log_dirs::*;
 use ringlog::protocol::metadata::*;
 use ringlog::protocol::offsets::*;
 use ringlog::protocol::produce::*;
@@ -127,6 +128,7 @@ fn every_example_is_what_the_code_sends() {
     hello_and_metadata(&mut page);
     topics(&mut page);
     offsets(&mut page);
+    log_dirs(&mut page);
     stats(&mut page);
     produce(&mut page);
     fetch(&mut page);
@@ -177,7 +179,10 @@ fn topics(page: &mut Page) {
         Placed { handle: HANDLE, shard: ShardId(1) },
         Placed { handle: Handle(HANDLE.0 + 1), shard: ShardId(0) },
     ];
-    page.response("create", Api::CreateTopic, 3, CreateResponse { id: ID, partitions });
+    let bytes = page.take("create.response");
+    let notices = vec!["none"];
+    let made = CreateResponse { id: ID, partitions, notices };
+    check_response("create", &bytes, Api::CreateTopic, 3, &made);
 
     let bytes = page.take("delete.request");
     check_request("delete", &bytes, 4, &DeleteRequest { name });
@@ -204,8 +209,14 @@ fn topics(page: &mut Page) {
     let described = DescribeResponse {
         name,
         id: ID,
-        configs: vec![ConfigEntry { key: "flush.policy", value: "bytes:4MiB", source }],
+        configs: vec![ConfigEntry {
+            key: "flush.policy",
+            value: "bytes:4MiB",
+            source,
+            default: "group",
+        }],
         partitions: vec![partition],
+        notices: vec![],
     };
     check_response("describe", &bytes, Api::DescribeTopic, 5, &described);
 
@@ -214,8 +225,10 @@ fn topics(page: &mut Page) {
     check_request("alter", &bytes, 6, &AlterRequest { name, changes });
     let bytes = page.take("alter.response");
     let source = ConfigSource::Server;
-    let configs = vec![ConfigEntry { key: "flush.policy", value: "group", source }];
-    check_response("alter", &bytes, Api::AlterTopic, 6, &AlterResponse { configs });
+    let (key, default) = ("flush.policy", "group");
+    let configs = vec![ConfigEntry { key, value: "os", source, default }];
+    let altered = AlterResponse { configs, notices: vec![] };
+    check_response("alter", &bytes, Api::AlterTopic, 6, &altered);
 }
 
 fn offsets(page: &mut Page) {
@@ -227,7 +240,12 @@ fn offsets(page: &mut Page) {
     page.response("list-offsets", Api::ListOffsets, 7, response);
 
     let bytes = page.take("init-producer.request");
-    let init = InitProducerRequest { transactional_id: None, timeout_ms: 60_000 };
+    let init = InitProducerRequest {
+        transactional_id: None,
+        timeout_ms: 60_000,
+        producer_id: -1,
+        epoch: -1,
+    };
     check_request("init-producer", &bytes, 8, &init);
     let response = InitProducerResponse { producer_id: 1000, epoch: 0 };
     page.response("init-producer", Api::InitProducer, 8, response);
@@ -241,6 +259,33 @@ fn offsets(page: &mut Page) {
 
     page.request("epoch-end", 16, EpochEndRequest { handle: HANDLE, epoch: 2 });
     page.response("epoch-end", Api::EpochEnd, 16, EpochEndResponse { epoch: 1, end: 200 });
+}
+
+fn log_dirs(page: &mut Page) {
+    let bytes = page.take("log-dirs.request");
+    check_request("log-dirs", &bytes, 17, &LogDirsRequest { topics: vec!["readings"] });
+    let bytes = page.take("log-dirs.response");
+    let partitions = vec![DirPartition { index: 0, bytes: 65_536, lag: 4 }];
+    let online = LogDir {
+        path: "/a",
+        id: ID,
+        error: 0,
+        why: "",
+        total_bytes: 1_000_000,
+        usable_bytes: 400_000,
+        topics: vec![DirTopic { name: "readings", partitions }],
+    };
+    let offline = LogDir {
+        path: "/b",
+        id: [0; 16],
+        error: ErrorCode::KafkaStorageError.code(),
+        why: "gone",
+        total_bytes: -1,
+        usable_bytes: -1,
+        topics: Vec::new(),
+    };
+    let response = LogDirsResponse { dirs: vec![online, offline] };
+    check_response("log-dirs", &bytes, Api::LogDirs, 17, &response);
 }
 
 fn stats(page: &mut Page) {

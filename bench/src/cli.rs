@@ -1,6 +1,7 @@
 //! The command line: what may be asked, and the units it is asked in.
 //!
-//! Owns: flags and their parsing. Never does: act on them. Left: `clap`. Right: `main`, `quick`.
+//! Owns: flags and their parsing. Never does: act on them. Left: `clap`. Right: `main`, `quick`,
+//! `lookup`.
 
 use std::path::PathBuf;
 
@@ -24,6 +25,10 @@ pub enum Command {
                             --json > quick.json"
     )]
     Quick(Quick),
+    /// What finding an offset or a time in a large segment costs, hot and cold, and what it reads.
+    #[command(after_help = "Examples:\n  ringlog-bench lookup\n  ringlog-bench lookup --dir \
+                            /mnt/nvme --segment 256MiB --json > lookup.json")]
+    Lookup(Lookup),
     /// The server under test, started by the benchmark itself.
     #[command(name = "__serve", hide = true)]
     Serve(Box<Serve>),
@@ -83,6 +88,48 @@ pub struct Quick {
     pub smoke: bool,
 }
 
+#[derive(Args, Clone, Debug, Serialize)]
+pub struct Lookup {
+    /// Where to measure: a temporary folder is made here and removed at the end
+    /// [default: the build's target folder]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Print environment and rows as JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+    /// Size of the segment
+    #[arg(long, default_value = "1GiB", value_parser = parse_segment, value_name = "BYTES")]
+    pub segment: u64,
+    /// Size of a record's value
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub record: u32,
+    /// Records are written in batches of about this size
+    #[arg(long, default_value_t = 16384, value_name = "BYTES",
+          value_parser = clap::value_parser!(u32).range(256..=1_000_000))]
+    pub batch: u32,
+    /// Lookups of a hot row
+    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub lookups: u64,
+    /// Lookups of a cold row
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub cold_lookups: u64,
+    /// Lookups of a row whose log is opened anew each time
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..))]
+    pub first_lookups: u64,
+    /// Chooses the places
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// A size that a segment may have: its positions are i32.
+fn parse_segment(text: &str) -> Result<u64, String> {
+    let bytes = parse_bytes(text)?;
+    match (1 << 20..=i32::MAX as u64).contains(&bytes) {
+        true => Ok(bytes),
+        false => Err(format!("'{text}' is not between 1MiB and 2147483647")),
+    }
+}
+
 fn parse_seconds(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('s').unwrap_or(text);
     match number.parse::<f64>() {
@@ -133,6 +180,8 @@ mod tests {
         let parse = |args: &[&str]| Cli::try_parse_from(args);
         assert!(parse(&["b", "quick", "--passes", "0"]).is_err());
         assert!(parse(&["b", "quick", "--seconds-per-row", "0"]).is_err());
+        assert!(parse(&["b", "lookup", "--segment", "2GiB"]).is_err());
+        assert!(parse(&["b", "lookup", "--segment", "1GiB", "--record", "100"]).is_ok());
         assert!(parse(&["b", "quick", "--max-write", "1GiB", "--engine", "syscall"]).is_ok());
     }
 }

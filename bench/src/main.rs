@@ -7,6 +7,7 @@ mod device;
 mod env;
 mod histogram;
 mod load;
+mod lookup;
 mod meter;
 mod quick;
 mod row;
@@ -21,6 +22,7 @@ use clap::Parser;
 fn main() -> ExitCode {
     let result = match cli::Cli::parse().command {
         cli::Command::Quick(quick) => quick::main(&quick),
+        cli::Command::Lookup(lookup) => lookup::main(&lookup),
         cli::Command::Serve(serve) => server::serve(*serve),
     };
     match result {

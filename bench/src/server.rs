@@ -197,7 +197,7 @@ fn greet(addr: SocketAddr) -> io::Result<Greeting> {
 
 fn create_topic(addr: SocketAddr) -> io::Result<Partition> {
     let request = CreateRequest { name: TOPIC, partitions: 1, configs: Vec::new() };
-    let placed = ask(addr, &request, |made: CreateResponse| made.partitions.first().copied())?;
+    let placed = ask(addr, &request, |made: CreateResponse<'_>| made.partitions.first().copied())?;
     let placed = placed.ok_or_else(|| io::Error::other("a topic without partitions"))?;
     Ok(Partition { handle: placed.handle, start: 0, end: 0 })
 }
@@ -310,7 +310,7 @@ mod tests {
     #[test]
     fn a_new_topic_gives_its_handle() {
         let placed = Placed { handle: Handle(77), shard: ShardId(0) };
-        let made = CreateResponse { id: [1; 16], partitions: vec![placed] };
+        let made = CreateResponse { id: [1; 16], partitions: vec![placed], notices: vec![] };
         let (addr, asked) = answer(Api::CreateTopic, &made);
         assert_eq!(create_topic(addr).unwrap().handle, Handle(77));
         assert_eq!(asked.join().unwrap(), Api::CreateTopic.to_wire());

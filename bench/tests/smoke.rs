@@ -110,3 +110,35 @@ fn a_signal_ends_it_in_order() {
     assert!(drained.join().unwrap().contains("stopped by a signal"));
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "files were left behind");
 }
+
+#[test]
+fn lookups_hot_and_cold_say_what_they_read() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let run = |extra: &[&str]| {
+        let small = ["--segment", "2MiB", "--lookups", "300", "--cold-lookups", "20"];
+        let output = Command::new(env!("CARGO_BIN_EXE_ringlog-bench"))
+            .args(["lookup", "--first-lookups", "3", "--dir"])
+            .arg(dir.path())
+            .args(small)
+            .args(extra)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let report: Value = serde_json::from_str(&run(&["--json"])).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 6);
+    for row in rows {
+        assert!(row["latency"]["max_us"].as_f64().unwrap() > 0.0, "{row}");
+        let (reads, bytes) = (&row["reads_per_lookup"], &row["bytes_per_lookup"]);
+        assert!(reads.as_f64().unwrap() >= 1.0 && bytes.as_f64().unwrap() > 61.0, "{row}");
+    }
+    let read = |at: usize| rows[at]["bytes_per_lookup"].as_f64().unwrap();
+    assert!(read(4) > read(2) && read(5) > read(3), "the first lookup reads the indexes too");
+    let table = run(&[]);
+    assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
+    let is_row = |line: &&str| line.starts_with("offset, ") || line.starts_with("time, ");
+    assert_eq!(table.lines().filter(is_row).count(), 6, "{table}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "files were left behind");
+}

@@ -18,6 +18,7 @@ mod json;
 mod lane;
 mod latency;
 mod lines;
+mod log_dirs;
 mod offsets;
 mod output;
 mod partitions;

@@ -3,7 +3,7 @@
 //! Owns: the flags, the words when a directory cannot be looked at. Never does: find anything out.
 //! Left: `io::probe`. Right: `cli`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
@@ -16,26 +16,45 @@ use crate::io::probe::{Report, render};
 Examples:
   ringlog probe
   ringlog probe --dir /var/lib/ringlog
+  ringlog probe --dir /mnt/a/ringlog --dir /mnt/b/ringlog
   ringlog probe --dir d --json
 
 With --dir it writes a trial file there that has no name, and leaves nothing behind.")]
 pub struct Probe {
-    /// The data directory, or where it would be; it must exist.
+    /// A data directory, or where it would be; it must exist. May be given many times.
     #[arg(long, value_name = "D")]
-    dir: Option<PathBuf>,
-    /// One JSON object.
+    dir: Vec<PathBuf>,
+    /// A JSON object; with several directories one a line and directory.
     #[arg(long)]
     json: bool,
 }
 
 pub fn run(args: &Probe) -> Result<(), Failure> {
-    let report = Report::probe(args.dir.as_deref()).map_err(|error| {
-        let dir = args.dir.as_deref().unwrap_or_else(|| ".".as_ref());
+    if args.dir.is_empty() {
+        return show(args, &probe(None)?);
+    }
+    let reports: Vec<Report> =
+        args.dir.iter().map(|dir| probe(Some(dir))).collect::<Result<_, _>>()?;
+    for (at, report) in reports.iter().enumerate() {
+        if at > 0 && !args.json {
+            print_line("")?;
+        }
+        show(args, report)?;
+    }
+    Ok(())
+}
+
+fn probe(dir: Option<&Path>) -> Result<Report, Failure> {
+    Report::probe(dir).map_err(|error| {
+        let dir = dir.unwrap_or_else(|| ".".as_ref());
         Failure(format!("{}: {error}; it must be a directory that can be written", dir.display()))
-    })?;
+    })
+}
+
+fn show(args: &Probe, report: &Report) -> Result<(), Failure> {
     let text = match args.json {
-        true => serde_json::to_string(&report)?,
-        false => render::render(&report),
+        true => serde_json::to_string(report)?,
+        false => render::render(report),
     };
     print_line(text.trim_end())
 }

@@ -8,10 +8,12 @@ use serde::Serialize;
 
 use super::Failure;
 use super::connect::Server;
+use super::log_dirs;
 use super::output::print_line;
 use super::render;
 use crate::client::admin::{Config, PartitionDescription, TopicDescription};
 use crate::format::identity::render_uuid;
+use crate::protocol::topics::ConfigSource;
 
 #[derive(Args, Debug)]
 pub struct Topic {
@@ -25,7 +27,7 @@ enum Order {
     Create(Create),
     /// Names, partitions and sizes of all topics.
     List(List),
-    /// A topic's settings and where its partitions stand.
+    /// A topic's settings and where its partitions stand; with --dirs the data directories.
     Describe(Describe),
     /// Change a topic's settings.
     Alter(Alter),
@@ -38,6 +40,7 @@ enum Order {
 Examples:
   ringlog topic create events
   ringlog topic create events --partitions 2 --config flush.policy=group
+  ringlog topic create log --config retention.ms=7days --config compression.type=zstd
   ringlog topic create small --config segment.bytes=16777216 --config segment.ms=86400000")]
 struct Create {
     name: String,
@@ -67,10 +70,16 @@ struct List {
 #[command(after_help = "\
 Examples:
   ringlog topic describe events
-  ringlog topic describe events --json")]
+  ringlog topic describe events --json
+  ringlog topic describe --dirs              (all topics, by data directory)
+  ringlog topic describe events --dirs")]
 struct Describe {
-    name: String,
-    /// One JSON object.
+    #[arg(required_unless_present = "dirs")]
+    name: Option<String>,
+    /// The data directories instead: state, space, and each partition's size and offset lag.
+    #[arg(long)]
+    dirs: bool,
+    /// One JSON object; with --dirs one a line and directory.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -126,9 +135,17 @@ fn create(args: &Create) -> Result<(), Failure> {
     let configs: Vec<(&str, &str)> =
         args.config.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
     let mut client = args.server.connect()?;
-    let id = client.create_topic(&args.name, args.partitions, &configs)?;
+    let (id, notices) = client.create_topic(&args.name, args.partitions, &configs)?;
+    notes(&notices);
     let id = render_uuid(uuid::Uuid::from_bytes(id));
     print_line(&format!("created {}, partitions: {}, id: {id}", args.name, args.partitions))
+}
+
+/// On standard error, so that what is asked for stays alone on standard output.
+fn notes(notices: &[String]) {
+    for notice in notices {
+        eprintln!("note: {notice}");
+    }
 }
 
 fn delete(args: &Delete) -> Result<(), Failure> {
@@ -169,6 +186,7 @@ struct Described<'a> {
     id: String,
     configs: Vec<Setting<'a>>,
     partitions: Vec<Place<'a>>,
+    notices: &'a [String],
 }
 
 #[derive(Serialize)]
@@ -176,6 +194,7 @@ struct Setting<'a> {
     key: &'a str,
     value: &'a str,
     source: &'static str,
+    default: &'a str,
 }
 
 #[derive(Serialize)]
@@ -194,10 +213,21 @@ struct Place<'a> {
 }
 
 fn describe(args: &Describe) -> Result<(), Failure> {
-    let topic = args.server.connect()?.describe_topic(&args.name)?;
+    let named = args.name.as_deref();
+    let mut client = args.server.connect()?;
+    let Some(name) = named.filter(|_| !args.dirs) else {
+        let topics: Vec<&str> = named.into_iter().collect();
+        if let [name] = *topics {
+            client.describe_topic(name)?; // one that does not exist is an error, not an empty list
+        }
+        let dirs = client.describe_log_dirs(&topics)?;
+        return if args.json { log_dirs::print_json(&dirs) } else { log_dirs::print_text(&dirs) };
+    };
+    let topic = client.describe_topic(name)?;
     if args.json {
         return print_line(&serde_json::to_string(&described(&topic))?);
     }
+    notes(&topic.notices);
     print_line(&text(&topic))
 }
 
@@ -207,11 +237,17 @@ fn described(topic: &TopicDescription) -> Described<'_> {
         id: render_uuid(uuid::Uuid::from_bytes(topic.id)),
         configs: topic.configs.iter().map(setting).collect(),
         partitions: topic.partitions.iter().map(place).collect(),
+        notices: &topic.notices,
     }
 }
 
 fn setting(config: &Config) -> Setting<'_> {
-    Setting { key: &config.key, value: &config.value, source: config.source.name() }
+    Setting {
+        key: &config.key,
+        value: &config.value,
+        source: config.source.name(),
+        default: &config.default,
+    }
 }
 
 fn place(partition: &PartitionDescription) -> Place<'_> {
@@ -231,11 +267,32 @@ fn place(partition: &PartitionDescription) -> Place<'_> {
     }
 }
 
-fn text(topic: &TopicDescription) -> String {
-    let mut configs = render::left_table(&["setting", "value", "from"]);
-    for config in &topic.configs {
-        configs.add_row([&config.key, &config.value, config.source.name()]);
+/// Settings that somebody gave a value, then those at their defaults.
+fn settings(configs: &[Config]) -> String {
+    let (default, given): (Vec<&Config>, Vec<&Config>) =
+        configs.iter().partition(|config| config.source == ConfigSource::Default);
+    let mut parts = Vec::new();
+    if !given.is_empty() {
+        let mut table = render::left_table(&["setting", "value", "from", "default"]);
+        for one in given {
+            table.add_row([&one.key, &one.value, one.source.name(), shown(&one.default)]);
+        }
+        parts.push(render::lines(&table));
     }
+    let mut table = render::left_table(&["at its default", "value"]);
+    for one in default {
+        table.add_row([&one.key, shown(&one.value)]);
+    }
+    parts.push(render::lines(&table));
+    parts.join("\n\n")
+}
+
+/// An empty text must be seen.
+fn shown(value: &str) -> &str {
+    if value.is_empty() { "-" } else { value }
+}
+
+fn text(topic: &TopicDescription) -> String {
     let header =
         ["partition", "shard", "start", "end", "durable", "epoch", "segments", "size", "state"];
     let mut places = render::table(&header);
@@ -257,7 +314,7 @@ fn text(topic: &TopicDescription) -> String {
     format!(
         "topic {}, id {id}\n\n{}\n\n{}",
         topic.name,
-        render::lines(&configs),
+        settings(&topic.configs),
         render::lines(&places)
     )
 }
@@ -266,10 +323,7 @@ fn alter(args: &Alter) -> Result<(), Failure> {
     let set = args.config.iter().map(|(key, value)| (key.as_str(), Some(value.as_str())));
     let unset = args.delete_config.iter().map(|key| (key.as_str(), None));
     let changes: Vec<(&str, Option<&str>)> = set.chain(unset).collect();
-    let configs = args.server.connect()?.alter_topic(&args.name, &changes)?;
-    let mut table = render::left_table(&["setting", "value", "from"]);
-    for config in &configs {
-        table.add_row([&config.key, &config.value, config.source.name()]);
-    }
-    print_line(&render::lines(&table))
+    let altered = args.server.connect()?.alter_topic(&args.name, &changes)?;
+    notes(&altered.notices);
+    print_line(&settings(&altered.configs))
 }

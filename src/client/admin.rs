@@ -24,6 +24,14 @@ pub struct Config {
     pub key: String,
     pub value: String,
     pub source: ConfigSource,
+    pub default: String,
+}
+
+/// Settings as they stand after a change, and what their owner should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Altered {
+    pub configs: Vec<Config>,
+    pub notices: Vec<String>,
 }
 
 /// A partition's marks; -1: not known.
@@ -49,6 +57,8 @@ pub struct TopicDescription {
     pub id: [u8; 16],
     pub configs: Vec<Config>,
     pub partitions: Vec<PartitionDescription>,
+    /// What the owner should know of the settings.
+    pub notices: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,17 +78,19 @@ pub struct Stats {
 }
 
 impl Client {
-    /// Makes a topic; its id.
+    /// Makes a topic; its id, and what its owner should know of the settings.
     pub fn create_topic(
         &mut self,
         name: &str,
         partitions: u32,
         configs: &[(&str, &str)],
-    ) -> Result<[u8; 16], Error> {
+    ) -> Result<([u8; 16], Vec<String>), Error> {
         let request = CreateRequest { name, partitions, configs: configs.to_vec() };
-        let id = self.call_any(&request, false)?.response::<CreateResponse>()?.id;
+        let connection = self.call_any(&request, false)?;
+        let made: CreateResponse<'_> = connection.response()?;
+        let made = (made.id, owned_notices(&made.notices));
         self.forget(name);
-        Ok(id)
+        Ok(made)
     }
 
     pub fn delete_topic(&mut self, name: &str) -> Result<(), Error> {
@@ -115,6 +127,7 @@ impl Client {
             id: described.id,
             configs: owned(&described.configs),
             partitions: partitions.collect(),
+            notices: owned_notices(&described.notices),
         })
     }
 
@@ -124,11 +137,12 @@ impl Client {
         &mut self,
         name: &str,
         changes: &[(&str, Option<&str>)],
-    ) -> Result<Vec<Config>, Error> {
+    ) -> Result<Altered, Error> {
         let request = AlterRequest { name, changes: changes.to_vec() };
         let connection = self.call_any(&request, false)?;
         let altered: AlterResponse<'_> = connection.response()?;
-        Ok(owned(&altered.configs))
+        let notices = owned_notices(&altered.notices);
+        Ok(Altered { configs: owned(&altered.configs), notices })
     }
 
     /// The first record at or after a time, or one of
@@ -220,6 +234,11 @@ fn owned(entries: &[ConfigEntry<'_>]) -> Vec<Config> {
         key: entry.key.to_owned(),
         value: entry.value.to_owned(),
         source: entry.source,
+        default: entry.default.to_owned(),
     };
     entries.iter().map(config).collect()
+}
+
+fn owned_notices(notices: &[&str]) -> Vec<String> {
+    notices.iter().map(|notice| (*notice).to_owned()).collect()
 }

@@ -53,6 +53,7 @@ pub mod cluster;
 pub mod connection;
 pub mod consumer;
 pub mod error;
+pub mod log_dirs;
 pub mod machine;
 pub mod metadata;
 pub mod producer;

@@ -3,6 +3,10 @@
 //! Owns: an exclusive lock of the whole file for as long as [`DirLock`] lives.
 //! Never does: write to the file, remove it. Left: `sys`. Right: `server`.
 //!
+//! Kafka removes the file when it stops; ringlog leaves it, empty, as a killed broker does. Who
+//! removes it takes it from under whoever has opened it and not locked it yet, and a third one then
+//! locks a new file beside them. Where a broker does that, the lock is taken anew here.
+//!
 //! Kafka takes a POSIX record lock. Ours is an open-file-description lock: it conflicts with
 //! Kafka's, and also with another one of this very process, which a POSIX lock would not.
 
@@ -60,22 +64,30 @@ pub struct DirLock {
 impl DirLock {
     pub fn acquire(dir: &Path, without_locks: WithoutLocks) -> Result<DirLock, LockError> {
         let path = dir.join(LOCK_FILE);
-        let opened =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-        let file = opened
-            .map_err(|error| LockError::Failed { path: path.clone(), errno: errno_of(&error) })?;
-        match lock_patiently(&file) {
-            Ok(()) => Ok(DirLock { file, is_locked: true }),
-            Err(Errno::EAGAIN | Errno::EACCES) => {
-                Err(LockError::Held { dir: dir.to_path_buf(), holder: holder_of(&file) })
-            }
-            Err(errno) if is_unsupported(errno) => match without_locks {
-                WithoutLocks::Proceed => Ok(DirLock { file, is_locked: false }),
-                WithoutLocks::Refuse => {
-                    Err(LockError::Unsupported { dir: dir.to_path_buf(), errno })
+        let failed = |errno| LockError::Failed { path: path.clone(), errno };
+        loop {
+            let opened =
+                OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+            let file = opened.map_err(|error| failed(errno_of(&error)))?;
+            match lock_patiently(&file) {
+                // A broker removes its lock file when it stops: what was locked may have no name
+                // any more, and would stop nobody.
+                Ok(()) if !is_named(&file, &path) => {}
+                Ok(()) => return Ok(DirLock { file, is_locked: true }),
+                Err(Errno::EAGAIN | Errno::EACCES) => {
+                    let holder = holder_of(&file);
+                    return Err(LockError::Held { dir: dir.to_path_buf(), holder });
                 }
-            },
-            Err(errno) => Err(LockError::Failed { path, errno }),
+                Err(errno) if is_unsupported(errno) => {
+                    return match without_locks {
+                        WithoutLocks::Proceed => Ok(DirLock { file, is_locked: false }),
+                        WithoutLocks::Refuse => {
+                            Err(LockError::Unsupported { dir: dir.to_path_buf(), errno })
+                        }
+                    };
+                }
+                Err(errno) => return Err(failed(errno)),
+            }
         }
     }
 
@@ -88,6 +100,12 @@ impl DirLock {
     pub fn file(&self) -> &File {
         &self.file
     }
+}
+
+/// Whether `path` still leads to the open file.
+fn is_named(file: &File, path: &Path) -> bool {
+    let (Ok(open), Ok(named)) = (file.metadata(), std::fs::metadata(path)) else { return false };
+    (open.st_dev(), open.st_ino()) == (named.st_dev(), named.st_ino())
 }
 
 fn is_unsupported(errno: Errno) -> bool {
@@ -200,6 +218,25 @@ mod tests {
         });
         DirLock::acquire(dir.path(), WithoutLocks::Refuse).unwrap();
         ends.join().unwrap();
+    }
+
+    #[test]
+    fn a_lock_file_removed_by_a_stopping_broker_is_made_and_locked_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(LOCK_FILE);
+        let broker = DirLock::acquire(dir.path(), WithoutLocks::Refuse).unwrap();
+        let ends = std::thread::spawn({
+            let path = path.clone();
+            move || {
+                std::thread::sleep(TRY_EVERY * 2);
+                std::fs::remove_file(path).unwrap();
+                drop(broker);
+            }
+        });
+        let ours = DirLock::acquire(dir.path(), WithoutLocks::Refuse).unwrap();
+        ends.join().unwrap();
+        assert!(is_named(ours.file(), &path), "the lock is on the file that others will open");
+        DirLock::acquire(dir.path(), WithoutLocks::Refuse).unwrap_err();
     }
 
     #[test]

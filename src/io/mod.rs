@@ -38,6 +38,7 @@ mod sys;
 pub mod syscall;
 mod timers;
 pub mod uring;
+pub mod volume;
 mod wake;
 
 pub use op::{Done, Errno, FileId, Io, Op, Outcome, Refused, Tag, Token, Wait};

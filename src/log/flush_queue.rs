@@ -85,7 +85,7 @@ pub(super) struct FlushQueue {
     /// The furthest point that acks promised ahead of the disk, and where the disk is.
     acked: Reach,
     settled: Reach,
-    /// Ends and times of acks ahead of the disk, one a release; under `interval` only.
+    /// Ends and times of acks ahead of the disk, one a release; under a bound of time.
     ahead: VecDeque<(Offset, Micros)>,
     ready: Vec<Ack>,
     pub released: u64,
@@ -178,7 +178,7 @@ impl FlushQueue {
             if waiting.reach.end > self.acked.end {
                 self.acked = waiting.reach;
             }
-            if matches!(policy, FlushPolicy::Interval(_)) {
+            if policy.bounds_time() {
                 self.note_ahead(waiting.reach.end, now);
             }
             self.ready.push(waiting.ack(AckLevel::Written, Ok(()), now));

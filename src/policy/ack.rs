@@ -46,6 +46,9 @@ pub fn within_bound(policy: FlushPolicy, exposure: &Exposure, now: Micros) -> bo
         FlushPolicy::Interval(time) => now.since(exposure.oldest_ack) < time,
         FlushPolicy::Bytes(bytes) => exposure.bytes <= bytes,
         FlushPolicy::Records(records) => exposure.records <= records,
+        FlushPolicy::RecordsOrInterval { records, time } => {
+            exposure.records <= records && now.since(exposure.oldest_ack) < time
+        }
         FlushPolicy::Each | FlushPolicy::Group { .. } => false,
     }
 }
@@ -74,5 +77,9 @@ mod tests {
         assert!(!within_bound(FlushPolicy::Records(9), &exposure, Micros(0)));
         assert!(within_bound(FlushPolicy::Interval(Micros(10)), &exposure, Micros(59)));
         assert!(!within_bound(FlushPolicy::Interval(Micros(10)), &exposure, Micros(60)));
+        let both = |records| FlushPolicy::RecordsOrInterval { records, time: Micros(10) };
+        assert!(within_bound(both(10), &exposure, Micros(59)));
+        assert!(!within_bound(both(10), &exposure, Micros(60)));
+        assert!(!within_bound(both(9), &exposure, Micros(59)));
     }
 }

@@ -20,6 +20,9 @@ pub enum FlushPolicy {
     Bytes(u64),
     /// Acks at most this many records ahead of the disk.
     Records(u64),
+    /// Acks at most this many records and this much time ahead of the disk, as Kafka's
+    /// `flush.messages` and `flush.ms` together.
+    RecordsOrInterval { records: u64, time: Micros },
     /// One append, one flush, then the next.
     Each,
     /// One flush settles all that was written when it was submitted; `linger` lets more gather.
@@ -40,7 +43,12 @@ impl FlushPolicy {
 
     /// Whether acks wait at a bound.
     pub fn is_bounded(self) -> bool {
-        matches!(self, FlushPolicy::Interval(_) | FlushPolicy::Bytes(_) | FlushPolicy::Records(_))
+        self.bounds_time() || matches!(self, FlushPolicy::Bytes(_) | FlushPolicy::Records(_))
+    }
+
+    /// Whether the bound is one of time: then it counts when acks left.
+    pub fn bounds_time(self) -> bool {
+        matches!(self, FlushPolicy::Interval(_) | FlushPolicy::RecordsOrInterval { .. })
     }
 
     /// What an ack under this policy may lose when the power goes, for start lines and documents.
@@ -59,6 +67,13 @@ impl FlushPolicy {
             FlushPolicy::Records(records) => {
                 format!("acks after write; a power cut loses at most {records} records")
             }
+            FlushPolicy::RecordsOrInterval { records, time } => {
+                let time = show_time(time);
+                format!(
+                    "acks after write; a power cut loses at most {records} records, of the last \
+                     {time}"
+                )
+            }
             FlushPolicy::Each => "acks after its own flush; a power cut loses nothing".to_string(),
             FlushPolicy::Group { .. } => {
                 "acks after a shared flush; a power cut loses nothing".to_string()
@@ -73,7 +88,10 @@ impl FlushPolicy {
         match self {
             FlushPolicy::Each | FlushPolicy::Group { .. } => Some(unsettled_max),
             FlushPolicy::Bytes(bytes) => Some(bytes.saturating_add(unsettled_max)),
-            FlushPolicy::Os | FlushPolicy::Interval(_) | FlushPolicy::Records(_) => None,
+            FlushPolicy::Os
+            | FlushPolicy::Interval(_)
+            | FlushPolicy::Records(_)
+            | FlushPolicy::RecordsOrInterval { .. } => None,
         }
     }
 }
@@ -85,6 +103,9 @@ impl fmt::Display for FlushPolicy {
             FlushPolicy::Interval(time) => write!(f, "interval:{}", show_time(time)),
             FlushPolicy::Bytes(bytes) => write!(f, "bytes:{}", show_size(bytes)),
             FlushPolicy::Records(records) => write!(f, "records:{records}"),
+            FlushPolicy::RecordsOrInterval { records, time } => {
+                write!(f, "records:{records},interval:{}", show_time(time))
+            }
             FlushPolicy::Each => f.write_str("each"),
             FlushPolicy::Group { linger: Micros(0) } => f.write_str("group"),
             FlushPolicy::Group { linger } => write!(f, "group:{}", show_time(linger)),
@@ -98,8 +119,8 @@ const LINGER_MAX: Micros = Micros(1_000_000);
 /// Why a text names no flush policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no flush policy: os, interval:10ms, bytes:1MiB, records:1000, each, group[:50us] \
-     (at most a second)"
+    "{0:?} is no flush policy: os, interval:10ms, bytes:1MiB, records:1000, \
+     records:1000,interval:10ms, each, group[:50us] (at most a second)"
 )]
 pub struct PolicyError(String);
 
@@ -107,6 +128,14 @@ impl FromStr for FlushPolicy {
     type Err = PolicyError;
 
     fn from_str(text: &str) -> Result<FlushPolicy, PolicyError> {
+        if let Some((records, interval)) = text.split_once(',') {
+            return match (records.parse()?, interval.parse()?) {
+                (FlushPolicy::Records(records), FlushPolicy::Interval(time)) => {
+                    Ok(FlushPolicy::RecordsOrInterval { records, time })
+                }
+                _ => Err(PolicyError(text.to_string())),
+            };
+        }
         let (name, value) = match text.split_once(':') {
             Some((name, value)) => (name, Some(value)),
             None => (text, None),
@@ -169,7 +198,15 @@ pub fn decide(policy: FlushPolicy, state: &FlushState, now: Micros) -> FlushDeci
         // Half way to the bound: acks normally never reach it.
         FlushPolicy::Bytes(bytes) => when(state.unflushed_bytes >= bytes.div_ceil(2)),
         FlushPolicy::Records(records) => when(state.unflushed_records >= records.div_ceil(2)),
-        FlushPolicy::Interval(_) if state.asked => FlushDecision::Now,
+        FlushPolicy::RecordsOrInterval { records, .. }
+            if state.unflushed_records >= records.div_ceil(2) =>
+        {
+            FlushDecision::Now
+        }
+        FlushPolicy::Interval(_) | FlushPolicy::RecordsOrInterval { .. } if state.asked => {
+            FlushDecision::Now
+        }
+        FlushPolicy::RecordsOrInterval { time, .. } => from(Micros(time.0 / 2)),
         FlushPolicy::Interval(time) => from(Micros(time.0 / 2)),
     }
 }
@@ -197,6 +234,7 @@ mod tests {
             "bytes:1MiB",
             "bytes:1000",
             "records:1000",
+            "records:1000,interval:10ms",
             "each",
             "group",
             "group:50us",
@@ -204,9 +242,19 @@ mod tests {
         ] {
             assert_eq!(text.parse::<FlushPolicy>().unwrap().to_string(), text);
         }
-        for text in
-            ["", "none", "os:1", "interval", "interval:0ms", "bytes:0", "records:x", "group:"]
-        {
+        for text in [
+            "",
+            "none",
+            "os:1",
+            "interval:1s,records:1",
+            "each,os",
+            ",",
+            "interval",
+            "interval:0ms",
+            "bytes:0",
+            "records:x",
+            "group:",
+        ] {
             assert!(text.parse::<FlushPolicy>().is_err(), "{text}");
         }
     }
@@ -237,6 +285,10 @@ mod tests {
         assert_eq!(decide(FlushPolicy::Bytes(200), &state(), Micros(0)), FlushDecision::Now);
         assert_eq!(decide(FlushPolicy::Records(21), &state(), Micros(0)), FlushDecision::No);
         assert_eq!(decide(FlushPolicy::Records(20), &state(), Micros(0)), FlushDecision::Now);
+        let both = |records| FlushPolicy::RecordsOrInterval { records, time: Micros(100) };
+        assert_eq!(decide(both(21), &state(), Micros(1049)), FlushDecision::At(Micros(1050)));
+        assert_eq!(decide(both(21), &state(), Micros(1050)), FlushDecision::Now);
+        assert_eq!(decide(both(20), &state(), Micros(0)), FlushDecision::Now);
     }
 
     #[test]

@@ -16,8 +16,8 @@ use crate::errors::ErrorCode;
 
 /// Bytes before a body: the prefix and a header.
 pub const BODY_AT: usize = PREFIX + HEADER;
-/// No request but produce needs more than this behind its prefix.
-pub const CONTROL_BYTES_MAX: u32 = 1 << 20;
+/// No request but produce needs more than this behind its prefix: the widest fetch does not.
+pub const CONTROL_BYTES_MAX: u32 = 2 << 20;
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Api {
@@ -35,11 +35,12 @@ pub enum Api {
     DeleteRecords,
     Stats,
     EpochEnd,
+    LogDirs = 14,
 }
 
 impl Api {
     /// In the order of their numbers.
-    pub const ALL: [Api; 14] = [
+    pub const ALL: [Api; 15] = [
         Api::Hello,
         Api::Metadata,
         Api::CreateTopic,
@@ -54,6 +55,7 @@ impl Api {
         Api::DeleteRecords,
         Api::Stats,
         Api::EpochEnd,
+        Api::LogDirs,
     ];
 
     pub const fn to_wire(self) -> u8 {
@@ -81,13 +83,14 @@ impl Api {
             Api::DeleteRecords => "delete records",
             Api::Stats => "stats",
             Api::EpochEnd => "end offset for epoch",
+            Api::LogDirs => "describe log dirs",
         }
     }
 
     /// The versions this build serves; `None`: defined, not served yet.
     pub const fn served(self) -> Option<(u8, u8)> {
         match self {
-            Api::InitProducer | Api::DeleteRecords => None,
+            Api::DeleteRecords => None,
             _ => Some((0, 0)),
         }
     }

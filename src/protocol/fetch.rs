@@ -12,7 +12,7 @@
 //!           | u32 len | len bytes)
 //! ```
 
-use super::api::{Api, BODY_AT, Message, Request, ResponseHeader, VERSION};
+use super::api::{Api, BODY_AT, CONTROL_BYTES_MAX, Message, Request, ResponseHeader, VERSION};
 use super::cursor::{Head, Reader, WireError, Writer};
 use crate::types::Handle;
 
@@ -22,6 +22,8 @@ pub const FRAME_HEAD: usize = BODY_AT + 2;
 pub const PART_HEAD: usize = 4 + 2 + 8 + 8 + 4;
 /// Bytes of a part in a request.
 const PART: usize = 4 + 8 + 4 + 4;
+/// As many parts as a request can name.
+const _: () = assert!(16 + u16::MAX as usize * PART <= CONTROL_BYTES_MAX as usize);
 
 /// What a consumer may see of transactions. None are served, but logs that a broker wrote may hold
 /// them.

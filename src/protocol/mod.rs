@@ -21,6 +21,7 @@ pub mod error;
 pub mod fetch;
 pub mod frame;
 pub mod hello;
+pub mod log_dirs;
 pub mod metadata;
 pub mod offsets;
 pub mod produce;

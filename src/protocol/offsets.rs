@@ -45,6 +45,9 @@ pub struct ListOffsetsResponse {
 pub struct InitProducerRequest<'a> {
     pub transactional_id: Option<&'a str>,
     pub timeout_ms: u32,
+    /// The id held, whose epoch is to rise; -1 with epoch -1: a new one.
+    pub producer_id: i64,
+    pub epoch: i16,
 }
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -129,6 +132,8 @@ impl<'a> Message<'a> for InitProducerRequest<'a> {
         let request = InitProducerRequest {
             transactional_id: reader.option_string("transactional id")?,
             timeout_ms: reader.u32("timeout ms")?,
+            producer_id: reader.i64("producer id")?,
+            epoch: reader.i16("producer epoch")?,
         };
         reader.end("init producer request")?;
         Ok(request)
@@ -138,6 +143,8 @@ impl<'a> Message<'a> for InitProducerRequest<'a> {
         let mut writer = Writer::new(out);
         writer.option_string("transactional id", self.transactional_id)?;
         writer.u32(self.timeout_ms);
+        writer.i64(self.producer_id);
+        writer.i16(self.epoch);
         Ok(())
     }
 }

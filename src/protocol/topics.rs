@@ -22,10 +22,15 @@ pub struct Placed {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CreateResponse {
+pub struct CreateResponse<'a> {
     pub id: [u8; 16],
     pub partitions: Vec<Placed>,
+    pub notices: Notices<'a>,
 }
+
+/// What the topic's owner should know of its settings, a sentence each: one has no effect here,
+/// one does not hold.
+pub type Notices<'a> = Vec<&'a str>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeleteRequest<'a> {
@@ -75,6 +80,8 @@ pub struct ConfigEntry<'a> {
     pub key: &'a str,
     pub value: &'a str,
     pub source: ConfigSource,
+    /// What it is where nobody sets it.
+    pub default: &'a str,
 }
 
 /// A partition's marks. Offsets are exclusive ends, `start` excepted; -1: not known.
@@ -101,6 +108,7 @@ pub struct DescribeResponse<'a> {
     pub id: [u8; 16],
     pub configs: Vec<ConfigEntry<'a>>,
     pub partitions: Vec<PartitionInfo<'a>>,
+    pub notices: Notices<'a>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,10 +122,12 @@ pub struct AlterRequest<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AlterResponse<'a> {
     pub configs: Vec<ConfigEntry<'a>>,
+    pub notices: Notices<'a>,
 }
 
 const CONFIG_MIN: usize = 2 + 2;
-const ENTRY_MIN: usize = 2 + 2 + 1;
+const ENTRY_MIN: usize = 2 + 2 + 1 + 2;
+const NOTICE_MIN: usize = 2;
 const CHANGE_MIN: usize = 2 + 1;
 const PLACED: usize = 4 + 2;
 const INFO_MIN: usize = 4 + 4 + 2 + 5 * 8 + 4 + 8 + 4 + 2;
@@ -149,10 +159,18 @@ impl<'a> Message<'a> for CreateRequest<'a> {
 
 impl<'a> Request<'a> for CreateRequest<'a> {
     const API: Api = Api::CreateTopic;
-    type Response<'r> = CreateResponse;
+    type Response<'r> = CreateResponse<'r>;
 }
 
-impl<'a> Message<'a> for CreateResponse {
+fn read_notices<'a>(reader: &mut Reader<'a>) -> Result<Notices<'a>, WireError> {
+    reader.list("notices", NOTICE_MIN, |reader| reader.string("notice"))
+}
+
+fn write_notices(writer: &mut Writer<'_>, notices: &Notices<'_>) -> Result<(), WireError> {
+    writer.list("notices", notices, |writer, notice| writer.string("notice", notice))
+}
+
+impl<'a> Message<'a> for CreateResponse<'a> {
     fn parse(body: &'a [u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(body);
         let response = CreateResponse {
@@ -163,6 +181,7 @@ impl<'a> Message<'a> for CreateResponse {
                     shard: ShardId(reader.u16("shard")?),
                 })
             })?,
+            notices: read_notices(&mut reader)?,
         };
         reader.end("create response")?;
         Ok(response)
@@ -175,7 +194,8 @@ impl<'a> Message<'a> for CreateResponse {
             writer.u32(placed.handle.0);
             writer.u16(placed.shard.0);
             Ok(())
-        })
+        })?;
+        write_notices(&mut writer, &self.notices)
     }
 }
 
@@ -232,7 +252,8 @@ fn read_entries<'a>(reader: &mut Reader<'a>) -> Result<Vec<ConfigEntry<'a>>, Wir
         let raw = reader.u8("config source")?;
         let source = ConfigSource::from_wire(raw)
             .ok_or(WireError::Value { field: "config source", got: u64::from(raw) })?;
-        Ok(ConfigEntry { key, value, source })
+        let default = reader.string("config default")?;
+        Ok(ConfigEntry { key, value, source, default })
     })
 }
 
@@ -241,7 +262,7 @@ fn write_entries(writer: &mut Writer<'_>, entries: &[ConfigEntry<'_>]) -> Result
         writer.string("config key", entry.key)?;
         writer.string("config value", entry.value)?;
         writer.u8(entry.source.to_wire());
-        Ok(())
+        writer.string("config default", entry.default)
     })
 }
 
@@ -285,6 +306,7 @@ impl<'a> Message<'a> for DescribeResponse<'a> {
             id: reader.id("topic id")?,
             configs: read_entries(&mut reader)?,
             partitions: reader.list("partitions", INFO_MIN, PartitionInfo::read)?,
+            notices: read_notices(&mut reader)?,
         };
         reader.end("describe response")?;
         Ok(response)
@@ -295,7 +317,8 @@ impl<'a> Message<'a> for DescribeResponse<'a> {
         writer.string("topic name", self.name)?;
         writer.raw(&self.id);
         write_entries(&mut writer, &self.configs)?;
-        writer.list("partitions", &self.partitions, |writer, partition| partition.write(writer))
+        writer.list("partitions", &self.partitions, |writer, partition| partition.write(writer))?;
+        write_notices(&mut writer, &self.notices)
     }
 }
 
@@ -330,12 +353,17 @@ impl<'a> Request<'a> for AlterRequest<'a> {
 impl<'a> Message<'a> for AlterResponse<'a> {
     fn parse(body: &'a [u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(body);
-        let response = AlterResponse { configs: read_entries(&mut reader)? };
+        let response = AlterResponse {
+            configs: read_entries(&mut reader)?,
+            notices: read_notices(&mut reader)?,
+        };
         reader.end("alter response")?;
         Ok(response)
     }
 
     fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
-        write_entries(&mut Writer::new(out), &self.configs)
+        let mut writer = Writer::new(out);
+        write_entries(&mut writer, &self.configs)?;
+        write_notices(&mut writer, &self.notices)
     }
 }

@@ -113,7 +113,9 @@ impl Homes {
         let settled = datadir::settle_meta(b, path, meta, &self.cluster_id, self.node_id);
         match settled.and_then(|id| Home::read(b, path, id)) {
             Ok(home) => Ok(Ok(home)),
-            Err(error) if error.is_of_storage() && !self.dirs.is_empty() => {
+            Err(error)
+                if !self.dirs.is_empty() && (error.is_of_storage() || error.is_no_space()) =>
+            {
                 Ok(Err(error.to_string()))
             }
             Err(error) => Err(fault(path, error)),
@@ -203,6 +205,7 @@ fn meet<I: Io>(
 }
 
 fn not_mounted(path: &Path) -> String {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     format!(
         "is its file system mounted? Mount it and start again; if what it held is lost, take the \
          [[directory]] with path {path:?} out of {}",

@@ -4,14 +4,18 @@
 //! environment, then file, then default. Never does: act on a setting. Left: `units`, `policy`.
 //! Right: `run`, which prints the result, and the result rows of the benchmark, which copy it.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
+use super::topic_config::{Defaults, canonical};
 use super::units::{Size, Span};
+use crate::log::LogConfig;
 use crate::policy::flush::FlushPolicy;
 
 pub const DEFAULT_LISTEN: &str = "127.0.0.1:7440";
@@ -61,22 +65,20 @@ pub enum WritePathFlag {
 }
 
 macro_rules! flags {
-    ($($(#[doc = $doc:literal])+ $(#[serde($($serde:tt)*)])?
-       $name:ident: $kind:ty, $env:literal [$($extra:tt)*];)+) => {
+    ($($(#[$meta:meta])+ $name:ident: $kind:ty, $env:literal [$($extra:tt)*];)+) => {
         /// The server's settings as typed; each may come from its flag, its `RINGLOG_*` variable
         /// or the TOML file that `--config` names, in this order.
         #[derive(clap::Args, Deserialize, Clone, Debug, Default)]
         #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
         pub struct Flags {
-            $($(#[doc = $doc])+
-            $(#[serde($($serde)*)])?
+            $($(#[$meta])+
             #[arg(long, env = $env, $($extra)*)]
             pub $name: Option<$kind>,)+
         }
 
         impl Flags {
-            /// Fills what is not set here from `below`.
-            pub fn or(self, below: Flags) -> Flags {
+            /// Each value from here, else from `below`.
+            fn or_whole(self, below: Flags) -> Flags {
                 Flags { $($name: self.$name.or(below.$name),)+ }
             }
         }
@@ -122,13 +124,82 @@ flags! {
     partitions_max: u32, "RINGLOG_PARTITIONS_MAX" [value_name = "N"];
     /// Segment size of topics that set none [default: 1GiB]
     segment_bytes: Size, "RINGLOG_SEGMENT_BYTES" [value_name = "SIZE"];
+    /// A setting of topics that set none, by its name among the topics', such as
+    /// retention.ms=1day; may be given many times, and as the table [topic-defaults] of the file
+    #[serde(rename = "topic-defaults", deserialize_with = "defaults_table")]
+    topic_default: Vec<TopicDefault>, "RINGLOG_TOPIC_DEFAULT"
+        [value_name = "KEY=VALUE", value_delimiter = ';'];
     /// How often recovery points are written down [default: 60s]
     checkpoint_interval: Span, "RINGLOG_CHECKPOINT_INTERVAL" [value_name = "TIME"];
+    /// A producer that is silent for so long is forgotten: its next batch is taken as it comes
+    /// [default: 1day]
+    producer_expiration: Span, "RINGLOG_PRODUCER_EXPIRATION" [value_name = "TIME"];
+    /// How often silent producers are looked for [default: 10min]
+    producer_check_interval: Span, "RINGLOG_PRODUCER_CHECK_INTERVAL" [value_name = "TIME"];
     /// How long a stop may take before connections are cut [default: 10s]
     stop_timeout: Span, "RINGLOG_STOP_TIMEOUT" [value_name = "TIME"];
     /// Start although the file system cannot lock files (two servers would destroy the data)
     allow_unlocked: bool, "RINGLOG_ALLOW_UNLOCKED"
         [num_args = 0..=1, default_missing_value = "true"];
+}
+
+impl Flags {
+    /// Fills what is not set here from `below`, topic defaults one by one.
+    pub fn or(mut self, mut below: Flags) -> Flags {
+        if let (Some(own), Some(more)) = (&mut self.topic_default, below.topic_default.take()) {
+            let missing = |one: &TopicDefault| !own.iter().any(|known| known.0 == one.0);
+            let missing: Vec<_> = more.into_iter().filter(missing).collect();
+            own.extend(missing);
+        }
+        self.or_whole(below)
+    }
+}
+
+/// One topic setting that the server gives a value: name and text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopicDefault(pub String, pub String);
+
+impl FromStr for TopicDefault {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<TopicDefault, String> {
+        match text.split_once('=') {
+            Some((key, value)) if !key.trim().is_empty() => {
+                Ok(TopicDefault(key.trim().to_string(), value.trim().to_string()))
+            }
+            _ => Err("give KEY=VALUE, retention.ms=1day for one".to_string()),
+        }
+    }
+}
+
+/// The names have dots, which TOML takes for tables in tables.
+fn defaults_table<'de, D>(deserializer: D) -> Result<Option<Vec<TopicDefault>>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    let mut found = Vec::new();
+    flatten("", toml::Table::deserialize(deserializer)?, &mut found)
+        .map_err(serde::de::Error::custom)?;
+    Ok(Some(found))
+}
+
+fn flatten(prefix: &str, table: toml::Table, out: &mut Vec<TopicDefault>) -> Result<(), String> {
+    for (key, value) in table {
+        let name = format!("{prefix}{key}");
+        let text = match value {
+            toml::Value::Table(inner) => {
+                flatten(&format!("{name}."), inner, out)?;
+                continue;
+            }
+            toml::Value::String(text) => text,
+            toml::Value::Integer(number) => number.to_string(),
+            toml::Value::Float(number) => number.to_string(),
+            toml::Value::Boolean(flag) => flag.to_string(),
+            other => return Err(format!("{name}: {} is no value", other.type_str())),
+        };
+        out.push(TopicDefault(name, text));
+    }
+    Ok(())
 }
 
 /// The settings in force: every value present and within its bounds.
@@ -152,9 +223,15 @@ pub struct Config {
     pub connections_max: usize,
     pub shard_memory_bytes: usize,
     pub partitions_max: usize,
-    pub segment_bytes: u32,
+    /// Of topics that set none, by their names among the topics'; --flush and --segment-bytes are
+    /// among them.
+    pub topic_defaults: BTreeMap<String, String>,
     #[serde(serialize_with = "as_span")]
     pub checkpoint_interval: Duration,
+    #[serde(serialize_with = "as_span")]
+    pub producer_expiration: Duration,
+    #[serde(serialize_with = "as_span")]
+    pub producer_check_interval: Duration,
     #[serde(serialize_with = "as_span")]
     pub stop_timeout: Duration,
     pub allow_unlocked: bool,
@@ -193,6 +270,8 @@ pub enum ConfigError {
     DataDirTwice { dir: PathBuf },
     #[error("--cores {given:?}: {why}; write core numbers such as 0,1 out of {allowed:?}")]
     Cores { given: String, why: String, allowed: Vec<usize> },
+    #[error("--topic-default: {0}")]
+    TopicDefault(String),
     #[error("--config {path}: {why}")]
     File { path: String, why: String },
     #[error("--shard-memory {given} is below {least}: twice --frame-max plus --fetch-max")]
@@ -247,6 +326,23 @@ fn resolve_data_dirs(given: Vec<PathBuf>) -> Result<Vec<PathBuf>, ConfigError> {
     Ok(given)
 }
 
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// Kafka counts these in whole milliseconds, from 1 on.
+fn at_least_ms(
+    name: &'static str,
+    given: Option<Span>,
+    default: Duration,
+) -> Result<Duration, ConfigError> {
+    let value = given.map_or(default, |span| span.0);
+    let most = DAY * 36_500;
+    if (Duration::from_millis(1)..=most).contains(&value) {
+        return Ok(value);
+    }
+    let bounds = format!("1ms to {}", Span(most));
+    Err(ConfigError::OutOfBounds { name, given: Span(value).to_string(), bounds })
+}
+
 fn resolve_cores(
     given: Option<&str>,
     shards: Option<u16>,
@@ -275,6 +371,31 @@ fn resolve_cores(
     Ok((0..shards).map(|shard| cores[shard % cores.len()]).collect())
 }
 
+/// The topic settings that the server gives, under whichever of its names.
+fn topic_defaults(flags: &Flags) -> Result<BTreeMap<String, String>, ConfigError> {
+    let twice = |name: &str, flag: &str| {
+        ConfigError::TopicDefault(format!("{name} is given twice{flag}: set one of them"))
+    };
+    let mut defaults = BTreeMap::new();
+    for TopicDefault(name, text) in flags.topic_default.iter().flatten() {
+        let value = canonical(name, text).map_err(ConfigError::TopicDefault)?;
+        if defaults.insert(name.clone(), value).is_some() {
+            return Err(twice(name, ""));
+        }
+    }
+    let named = [
+        ("flush.policy", "--flush", flags.flush.map(|policy| policy.to_string())),
+        ("segment.bytes", "--segment-bytes", flags.segment_bytes.map(|size| size.0.to_string())),
+    ];
+    for (name, flag, value) in named {
+        let Some(value) = value else { continue };
+        if defaults.insert(name.to_string(), value).is_some() {
+            return Err(twice(name, &format!(", the other time as {flag}")));
+        }
+    }
+    Ok(defaults)
+}
+
 impl Config {
     /// Checks every bound. `allowed` are the cores this process may run on.
     pub fn resolve(flags: Flags, allowed: &[usize]) -> Result<Config, ConfigError> {
@@ -288,7 +409,10 @@ impl Config {
         if memory < least {
             return Err(ConfigError::Memory { given: Size(memory), least: Size(least) });
         }
-        let segment = bounded("segment-bytes", flags.segment_bytes, GIB, (KIB, 2 * GIB - 1))?;
+        bounded("segment-bytes", flags.segment_bytes, GIB, (KIB, 2 * GIB - 1))?;
+        let topic_defaults = topic_defaults(&flags)?;
+        let defaults = Defaults::new(LogConfig::default(), &topic_defaults);
+        let defaults = defaults.map_err(ConfigError::TopicDefault)?.settings();
         Ok(Config {
             data_dirs: resolve_data_dirs(flags.data_dir.unwrap_or_default())?,
             listen: flags
@@ -298,7 +422,7 @@ impl Config {
             shards: cores.len() as u16,
             cores,
             engine: flags.engine.unwrap_or(EngineFlag::Auto),
-            flush: flags.flush.unwrap_or_default(),
+            flush: defaults.log.flush,
             fetch_path: flags.fetch_path.unwrap_or(FetchPathFlag::Send),
             write_path: flags.write_path.unwrap_or(WritePathFlag::Auto),
             validate: flags.validate.unwrap_or(ValidateFlag::Deep),
@@ -308,10 +432,20 @@ impl Config {
             connections_max: counted("connections-max", flags.connections_max, 4096, (1, 65536))?,
             shard_memory_bytes: memory as usize,
             partitions_max: counted("partitions-max", flags.partitions_max, 65536, (1, 1 << 20))?,
-            segment_bytes: segment as u32,
+            topic_defaults,
             checkpoint_interval: flags
                 .checkpoint_interval
                 .map_or(Duration::from_secs(60), |span| span.0),
+            producer_expiration: at_least_ms(
+                "producer-expiration",
+                flags.producer_expiration,
+                DAY,
+            )?,
+            producer_check_interval: at_least_ms(
+                "producer-check-interval",
+                flags.producer_check_interval,
+                Duration::from_secs(600),
+            )?,
             stop_timeout: flags.stop_timeout.map_or(Duration::from_secs(10), |span| span.0),
             allow_unlocked: flags.allow_unlocked.unwrap_or(false),
         })

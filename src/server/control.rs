@@ -12,8 +12,9 @@ use std::time::Instant;
 
 use super::config::Config;
 use super::homes::Homes;
+use super::producer_ids::ProducerIds;
 use super::removal::Removals;
-use super::topic_config;
+use super::topic_config::Defaults;
 use super::topics::TopicFile;
 use crate::errors::ErrorCode;
 use uuid::Uuid;
@@ -26,7 +27,7 @@ use crate::io::buffers::Pool;
 use crate::log::LogConfig;
 use crate::shard::catalogue::{Catalogue, TopicEntry};
 use crate::shard::histograms::{Counters, Stages};
-use crate::shard::mailbox::{Closed, FromShard, Settings, ShardBox, ToShard, Waiter};
+use crate::shard::mailbox::{Closed, FromShard, ShardBox, ToShard, Waiter};
 use crate::types::{Handle, ShardId};
 
 /// Why the control thread cannot start or go on.
@@ -55,6 +56,7 @@ pub(super) enum Waiting {
         name: String,
         left: Vec<Handle>,
         failed: Option<String>,
+        notices: Vec<String>,
     },
     Delete {
         asker: Asker,
@@ -86,8 +88,9 @@ pub struct Control<I: Io> {
     pub(super) pool: Pool,
     pub(super) config: Config,
     pub(super) homes: Homes,
-    pub(super) defaults: Settings,
+    pub(super) defaults: Defaults,
     pub(super) topics: TopicFile,
+    pub(super) producer_ids: ProducerIds,
     /// The topic file on disk says less than `topics`, and nobody waits for it.
     pub(super) topics_changed: bool,
     pub(super) removals: Removals,
@@ -117,12 +120,15 @@ impl<I: Io> Control<I> {
         shards: Vec<ShardBox>,
     ) -> Result<Control<I>, ControlError> {
         let log = LogConfig {
-            flush: config.flush,
-            segment_bytes: u64::from(config.segment_bytes),
+            producer_expiration_ms: config.producer_expiration.as_millis() as i64,
+            producer_check_interval_ms: config.producer_check_interval.as_millis() as u64,
             ..LogConfig::default()
         };
-        let log = topic_config::fitting(log);
-        let defaults = Settings { log, ..Settings::default() };
+        let defaults = Defaults::new(log, &config.topic_defaults)
+            .map_err(|why| fault(Path::new("--topic-default"), why))?;
+        for notice in defaults.notices() {
+            tracing::warn!("--topic-default {notice}");
+        }
         let mut control = Control {
             io,
             pool: Pool::new(64 << 20),
@@ -130,6 +136,7 @@ impl<I: Io> Control<I> {
             homes,
             defaults,
             topics,
+            producer_ids: ProducerIds::default(),
             topics_changed: false,
             removals: Removals::default(),
             unfit: HashMap::new(),
@@ -144,6 +151,8 @@ impl<I: Io> Control<I> {
             started: Instant::now(),
             failed: None,
         };
+        let first = control.homes.first().to_path_buf();
+        control.producer_ids = ProducerIds::load(&mut control.blocking(), &first)?;
         control.settle_topics()?;
         Ok(control)
     }
@@ -190,9 +199,11 @@ impl<I: Io> Control<I> {
         }
     }
 
-    fn opened(&mut self, _shard: ShardId, handle: Handle, result: Result<(), String>) {
-        if let Err(why) = &result {
-            self.offline.insert(handle, why.clone());
+    /// An opened partition tells the greatest producer id that it found.
+    fn opened(&mut self, _shard: ShardId, handle: Handle, result: Result<i64, String>) {
+        match &result {
+            Ok(producer_id) => self.producer_ids.found(*producer_id),
+            Err(why) => drop(self.offline.insert(handle, why.clone())),
         }
         self.created(handle, result.err());
     }

@@ -13,7 +13,6 @@ use uuid::Uuid;
 
 use super::control::{Control, ControlError, Phase, fault, topic_id};
 use super::datadir::{FoundPartition, Home, random_id};
-use super::topic_config;
 use super::topics::{self, Directory, NOWHERE, Topic};
 use crate::format::identity::render_uuid;
 use crate::io::Io;
@@ -52,8 +51,11 @@ impl<I: Io> Control<I> {
         }
         self.make_missing();
         self.note_places();
-        self.forget_deleted();
-        let due = self.removal_time(self.defaults.log.file_delete_delay_ms);
+        // With every directory in sight nothing of a deleted topic is left.
+        if self.all_in_sight() {
+            self.topics.deleted.clear();
+        }
+        let due = self.removal_time(self.defaults.settings().log.file_delete_delay_ms);
         for path in self.homes.take_leftovers() {
             self.removals.add(path, due);
         }
@@ -177,14 +179,8 @@ impl<I: Io> Control<I> {
         }
     }
 
-    /// With every directory in sight nothing of a deleted topic is left.
-    pub(super) fn forget_deleted(&mut self) {
-        if self.all_in_sight() {
-            self.topics.deleted.clear();
-        }
-    }
-
-    fn all_in_sight(&self) -> bool {
+    /// Every directory that was ever used is online.
+    pub(super) fn all_in_sight(&self) -> bool {
         let in_sight = |dir: &Directory| self.homes.online_by_number(dir.number).is_some();
         self.topics.directories.iter().all(in_sight)
     }
@@ -210,6 +206,19 @@ impl<I: Io> Control<I> {
         }
     }
 
+    /// What holds for a topic; what of it does not is logged.
+    fn settings_of(&self, topic: &Topic) -> Settings {
+        let resolved = self.defaults.resolve(&topic.configs).unwrap_or_else(|why| {
+            let name = &topic.name;
+            tracing::error!("topic {name:?}: {why}; serving it with the settings that hold");
+            self.defaults.what_holds(&topic.configs)
+        });
+        for notice in &resolved.notices {
+            tracing::warn!("topic {:?}: {notice}", topic.name);
+        }
+        resolved.settings
+    }
+
     /// A topic's catalogue entry with fresh handles, and what its shards are told. A topic that
     /// `is_new` is as a clean stop leaves one.
     pub(super) fn entry(
@@ -217,14 +226,7 @@ impl<I: Io> Control<I> {
         topic: &Topic,
         is_new: bool,
     ) -> (Arc<TopicEntry>, Vec<(ShardId, ToShard)>) {
-        let settings =
-            topic_config::resolve(&self.defaults, &topic.configs).unwrap_or_else(|why| {
-                tracing::error!(
-                    "topic {:?}: {why}; serving it with the settings that hold",
-                    topic.name
-                );
-                topic_config::what_holds(&self.defaults, &topic.configs)
-            });
+        let settings = self.settings_of(topic);
         let mut partitions = Vec::new();
         let mut orders = Vec::new();
         for index in 0..topic.partitions {

@@ -13,9 +13,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use uuid::Uuid;
+
 use super::control::{Asker, Control, Waiting, legal, topic_id};
 use super::datadir::random_id;
-use super::topic_config;
+use super::topic_config::{Defaults, Resolved, Row, canonical, known_name};
 use super::topics::{Deleted, Topic};
 use crate::errors::ErrorCode;
 use crate::format::identity::render_uuid;
@@ -24,21 +26,25 @@ use crate::io::blocking::Blocking;
 use crate::protocol::api::{Api, Message};
 use crate::protocol::stats::{Counter, Histogram, StatsRequest, StatsResponse, flags};
 use crate::protocol::topics::{
-    AlterRequest, AlterResponse, ConfigEntry, ConfigSource, CreateRequest, CreateResponse,
-    DeleteRequest, DeleteResponse, DescribeRequest, DescribeResponse, PartitionInfo, Placed,
+    AlterRequest, AlterResponse, ConfigEntry, CreateRequest, CreateResponse, DeleteRequest,
+    DeleteResponse, DescribeRequest, DescribeResponse, Notices, PartitionInfo, Placed,
 };
 use crate::shard::catalogue::{Catalogue, STATE_NAMES, TopicEntry, handle_index};
 use crate::shard::histograms::{Counters, Stages};
 use crate::shard::mailbox::ToShard;
 use crate::types::Handle;
 
-type Refused = (ErrorCode, String);
+pub(super) type Refused = (ErrorCode, String);
 
-fn invalid(why: impl std::fmt::Display) -> Refused {
+pub(super) fn invalid(why: impl std::fmt::Display) -> Refused {
     (ErrorCode::InvalidRequest, why.to_string())
 }
 
-fn body<'a, M: Message<'a>>(message: &M) -> Result<Vec<u8>, Refused> {
+fn wrong(why: String) -> Refused {
+    (ErrorCode::InvalidConfig, why)
+}
+
+pub(super) fn body<'a, M: Message<'a>>(message: &M) -> Result<Vec<u8>, Refused> {
     let mut bytes = Vec::new();
     message
         .encode(&mut bytes)
@@ -53,6 +59,8 @@ impl<I: Io> Control<I> {
             Some(Api::DeleteTopic) => self.delete(asker, bytes),
             Some(Api::DescribeTopic) => self.describe(bytes).map(Some),
             Some(Api::AlterTopic) => self.alter(bytes).map(Some),
+            Some(Api::InitProducer) => self.init_producer(bytes).map(Some),
+            Some(Api::LogDirs) => self.log_dirs(bytes).map(Some),
             Some(Api::Stats) => self.stats(asker, bytes),
             _ => Err(invalid(format!("api {api} is not the control thread's"))),
         };
@@ -84,10 +92,12 @@ impl<I: Io> Control<I> {
             );
             return Err((ErrorCode::InvalidPartitions, why));
         }
-        let configs: BTreeMap<String, String> =
-            request.configs.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
-        topic_config::resolve(&self.defaults, &configs)
-            .map_err(|why| (ErrorCode::InvalidConfig, why))?;
+        let mut configs = BTreeMap::new();
+        for (key, value) in &request.configs {
+            let value = canonical(key, value).map_err(wrong)?;
+            configs.insert(key.to_string(), value);
+        }
+        let notices = self.defaults.resolve(&configs).map_err(wrong)?.notices;
         let places = self.homes.choose(request.partitions).ok_or_else(|| {
             (ErrorCode::KafkaStorageError, "every data directory is offline".to_string())
         })?;
@@ -102,7 +112,8 @@ impl<I: Io> Control<I> {
         self.make_topic(topic.clone(), &places)?;
         let (entry, orders) = self.entry(&topic, true);
         let left = entry.partitions.iter().map(|p| p.handle).collect();
-        self.waiting.push(Waiting::Create { asker, name: topic.name, left, failed: None });
+        let name = topic.name;
+        self.waiting.push(Waiting::Create { asker, name, left, failed: None, notices });
         let mut entries = self.catalogue.topics().to_vec();
         entries.push(entry);
         self.catalogue = Arc::new(Catalogue::new(entries));
@@ -142,26 +153,27 @@ impl<I: Io> Control<I> {
 
     /// Takes back what there is of a topic whose creation failed.
     fn unmake_topic(&mut self, name: &str) {
-        if let Some(topic) = self.topics.topics.pop() {
-            self.topics.deleted.push(Deleted { name: topic.name, id: topic.id });
-        }
+        let Some(topic) = self.topics.topics.pop() else { return };
+        let id = topic.id.clone();
+        self.topics.deleted.push(Deleted { name: topic.name, id: topic.id });
         if let Err(error) = self.save_topics() {
             self.topics_changed = true;
             tracing::error!("{error}; a restart before it can be written may bring {name:?} back");
         }
-        self.set_aside(name, 0);
+        self.set_aside(name, &id, 0);
     }
 
-    /// Renames a topic's directories and has them removed later.
-    fn set_aside(&mut self, name: &str, delay_ms: i64) {
+    /// Renames a topic's directories and has them removed later. Its deletion is through, and
+    /// forgotten, once no directory can hold any of it.
+    fn set_aside(&mut self, name: &str, id: &str, delay_ms: i64) {
         let mut b = Blocking::new(&mut self.io, self.pool.clone());
         let (gone, failed) = self.homes.delete(&mut b, name);
         let due = self.removal_time(delay_ms);
         for path in gone {
             self.removals.add(path, due);
         }
-        if failed.is_empty() {
-            self.forget_deleted();
+        if failed.is_empty() && self.all_in_sight() {
+            self.topics.deleted.retain(|one| one.id != id);
         }
         self.topics_changed = true;
         self.storage_failed(failed);
@@ -174,13 +186,16 @@ impl<I: Io> Control<I> {
             .iter()
             .position(|w| matches!(w, Waiting::Create { left, .. } if left.contains(&handle)));
         let Some(at) = at else { return };
-        let Waiting::Create { asker, name, left, failed } = &mut self.waiting[at] else { return };
+        let Waiting::Create { asker, name, left, failed, notices } = &mut self.waiting[at] else {
+            return;
+        };
         left.retain(|one| *one != handle);
         *failed = failed.take().or(error);
         if !left.is_empty() {
             return;
         }
         let (asker, name, failed) = (*asker, name.clone(), failed.take());
+        let notices = std::mem::take(notices);
         self.waiting.remove(at);
         match (failed, self.catalogue.topic(&name)) {
             (None, Some(entry)) => {
@@ -189,7 +204,8 @@ impl<I: Io> Control<I> {
                     shard: p.shard,
                 };
                 let partitions = entry.partitions.iter().map(placed).collect();
-                match body(&CreateResponse { id: entry.id, partitions }) {
+                let notices = notices.iter().map(String::as_str).collect();
+                match body(&CreateResponse { id: entry.id, partitions, notices }) {
                     Ok(body) => self.answer(asker, ErrorCode::None, body),
                     Err((code, why)) => self.refuse(asker, code, why),
                 }
@@ -228,9 +244,7 @@ impl<I: Io> Control<I> {
     }
 
     fn delete_delay_ms(&self, name: &str) -> i64 {
-        let configs = self.topics.find(name).map(|topic| &topic.configs);
-        let settings = configs.and_then(|own| topic_config::resolve(&self.defaults, own).ok());
-        settings.as_ref().unwrap_or(&self.defaults).log.file_delete_delay_ms
+        self.resolved(name).settings.log.file_delete_delay_ms
     }
 
     /// A shard let a partition go: when all have, the directories go, too. The deletion stands in
@@ -255,7 +269,8 @@ impl<I: Io> Control<I> {
             self.offline.remove(&partition.handle);
             self.unfit.remove(&(entry.name.clone(), partition.index));
         }
-        self.set_aside(&entry.name, delay_ms);
+        let id = render_uuid(Uuid::from_bytes(entry.id));
+        self.set_aside(&entry.name, &id, delay_ms);
         match body(&DeleteResponse) {
             Ok(body) => self.answer(asker, ErrorCode::None, body),
             Err((code, why)) => self.refuse(asker, code, why),
@@ -270,35 +285,17 @@ impl<I: Io> Control<I> {
         })
     }
 
-    fn config_rows(
-        &self,
-        name: &str,
-    ) -> Result<Vec<(&'static str, String, ConfigSource)>, Refused> {
+    /// A topic's settings as they stand, those included that no longer hold.
+    fn resolved(&self, name: &str) -> Resolved {
         let none = BTreeMap::new();
         let overrides = self.topics.find(name).map_or(&none, |topic| &topic.configs);
-        let settings = topic_config::resolve(&self.defaults, overrides)
-            .map_err(|why| (ErrorCode::InvalidConfig, why))?;
-        let server = topic_config::describe(&self.defaults, &none);
-        let built_in = topic_config::describe(&Default::default(), &none);
-        let rows = topic_config::describe(&settings, overrides);
-        Ok(rows
-            .into_iter()
-            .zip(server.into_iter().zip(built_in))
-            .map(|((name, value, own), (server, built_in))| {
-                let source = match own {
-                    true => ConfigSource::Topic,
-                    false if server.1 != built_in.1 => ConfigSource::Server,
-                    false => ConfigSource::Default,
-                };
-                (name, value, source)
-            })
-            .collect())
+        self.defaults.resolve(overrides).unwrap_or_else(|_| self.defaults.what_holds(overrides))
     }
 
     fn describe(&mut self, bytes: &[u8]) -> Result<Vec<u8>, Refused> {
         let request = DescribeRequest::parse(bytes).map_err(invalid)?;
         let entry = self.known(request.name)?;
-        let rows = self.config_rows(&entry.name)?;
+        let resolved = self.resolved(&entry.name);
         let partitions = entry
             .partitions
             .iter()
@@ -321,8 +318,8 @@ impl<I: Io> Control<I> {
                 }
             })
             .collect();
-        let configs = config_entries(&rows);
-        body(&DescribeResponse { name: &entry.name, id: entry.id, configs, partitions })
+        let (configs, notices) = config_entries(&resolved);
+        body(&DescribeResponse { name: &entry.name, id: entry.id, configs, partitions, notices })
     }
 
     fn alter(&mut self, bytes: &[u8]) -> Result<Vec<u8>, Refused> {
@@ -332,29 +329,19 @@ impl<I: Io> Control<I> {
         let Some(topic) = self.topics.topics.iter_mut().find(|t| t.name == entry.name) else {
             return Err((ErrorCode::UnknownTopicOrPartition, entry.name.clone()));
         };
-        for (key, value) in &request.changes {
-            match value {
-                Some(value) => topic.configs.insert(key.to_string(), value.to_string()),
-                None => topic.configs.remove(*key),
-            };
-        }
-        let settings = match topic_config::resolve(&self.defaults, &topic.configs) {
-            Ok(settings) => settings,
-            Err(why) => {
-                self.topics = before;
-                return Err((ErrorCode::InvalidConfig, why));
-            }
-        };
+        let altered = changed(&self.defaults, &topic.configs, &request.changes).map_err(wrong)?;
+        topic.configs = altered;
+        let resolved = self.resolved(&entry.name);
         if let Err(error) = self.save_topics() {
             self.topics = before;
             return Err((ErrorCode::KafkaStorageError, error.to_string()));
         }
         for partition in &entry.partitions {
-            let settings = Box::new(settings.clone());
+            let settings = Box::new(resolved.settings.clone());
             self.send(partition.shard, ToShard::Alter(partition.handle, settings));
         }
-        let rows = self.config_rows(&entry.name)?;
-        body(&AlterResponse { configs: config_entries(&rows) })
+        let (configs, notices) = config_entries(&resolved);
+        body(&AlterResponse { configs, notices })
     }
 
     fn stats(&mut self, asker: Asker, bytes: &[u8]) -> Result<Option<Vec<u8>>, Refused> {
@@ -417,6 +404,35 @@ impl<I: Io> Control<I> {
     }
 }
 
-fn config_entries<'a>(rows: &'a [(&'static str, String, ConfigSource)]) -> Vec<ConfigEntry<'a>> {
-    rows.iter().map(|(key, value, source)| ConfigEntry { key, value, source: *source }).collect()
+/// The settings of a topic after a change.
+fn changed(
+    defaults: &Defaults,
+    before: &BTreeMap<String, String>,
+    changes: &[(&str, Option<&str>)],
+) -> Result<BTreeMap<String, String>, String> {
+    let mut after = before.clone();
+    for (key, value) in changes {
+        match value {
+            Some(value) => after.insert(key.to_string(), canonical(key, value)?),
+            None if before.contains_key(*key) => after.remove(*key),
+            // Nothing to take away; but a mistyped name must not pass for done.
+            None => known_name(key).map(|()| None)?,
+        };
+    }
+    match defaults.resolve(&after) {
+        // What did not hold before (an edited file) does not stand in the way of a change.
+        Err(why) if defaults.resolve(before).is_ok() => Err(why),
+        _ => Ok(after),
+    }
+}
+
+fn config_entries(resolved: &Resolved) -> (Vec<ConfigEntry<'_>>, Notices<'_>) {
+    let rows = resolved.rows.iter();
+    let configs = rows.map(|Row { name, value, source, default }| ConfigEntry {
+        key: name,
+        value,
+        source: *source,
+        default,
+    });
+    (configs.collect(), resolved.notices.iter().map(String::as_str).collect())
 }

@@ -72,6 +72,11 @@ pub struct Topic {
     pub configs: BTreeMap<String, String>,
 }
 
+/// A directory is the same one wherever the server was started from.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
+}
+
 fn is_false(flag: &bool) -> bool {
     !flag
 }
@@ -110,6 +115,7 @@ impl TopicFile {
     }
 
     pub fn directory_at(&self, path: &Path) -> Option<&Directory> {
+        let path = absolute(path);
         self.directories.iter().find(|dir| dir.path == path)
     }
 
@@ -119,16 +125,17 @@ impl TopicFile {
 
     /// The number of the directory with this id, now at `path`; a new one gets the next number.
     pub fn number_of(&mut self, id: &str, path: &Path) -> u16 {
+        let path = absolute(path);
         // What lay here before is somewhere else now, or gone.
         if let Some(known) = self.directories.iter_mut().find(|dir| dir.id == id) {
-            known.path = path.to_path_buf();
+            known.path = path;
             return known.number;
         }
         let used = self.topics.iter().flat_map(|topic| &topic.dirs).copied();
         let used = used.filter(|number| *number != NOWHERE);
         let number = self.directories.iter().map(|dir| dir.number).chain(used).max();
         let number = number.map_or(0, |highest| highest.saturating_add(1));
-        self.directories.push(Directory { number, id: id.to_string(), path: path.to_path_buf() });
+        self.directories.push(Directory { number, id: id.to_string(), path });
         number
     }
 

@@ -22,7 +22,7 @@ use crate::protocol::cursor::WireError;
 use crate::protocol::epochs::{EpochEndRequest, EpochEndResponse};
 use crate::protocol::error::{Detail, encode_error};
 use crate::protocol::fetch::FetchRequest;
-use crate::protocol::hello::{HelloRequest, HelloResponse, Limits, ShardAddress};
+use crate::protocol::hello::{HelloRequest, HelloResponse, Limits, ShardAddress, features};
 use crate::protocol::metadata::{MetadataRequest, MetadataResponse, PartitionMeta, TopicMeta};
 use crate::protocol::offsets::{FlushRequest, ListOffsetsRequest};
 
@@ -85,7 +85,7 @@ impl<I: Io> Shard<I> {
         let hello = &self.config.hello;
         let response = HelloResponse {
             server: &hello.server,
-            features: 0,
+            features: features::IDEMPOTENCE,
             limits: Limits {
                 frame_bytes_max: self.config.frame_bytes_max,
                 in_flight_max: self.config.in_flight_max as u32,

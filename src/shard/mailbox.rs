@@ -102,7 +102,8 @@ pub enum FromShard {
     Opened {
         shard: ShardId,
         handle: Handle,
-        result: Result<(), String>,
+        /// The greatest producer id found in it (-1: none), or why it is offline.
+        result: Result<i64, String>,
     },
     OpenedAll {
         shard: ShardId,

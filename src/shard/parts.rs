@@ -164,10 +164,11 @@ impl<I: Io> Shard<I> {
         let (shard, handle, now) = (self.config.id, spec.handle, self.now);
         let result = match self.open_log(&spec) {
             Ok(partition) => {
+                let producer_id = partition.greatest_producer_id();
                 let slot = self.parts.add(spec, partition, now);
                 self.parts.touch(slot);
                 self.publish(slot);
-                Ok(())
+                Ok(producer_id)
             }
             Err(why) => {
                 self.parts.offline.insert(handle, why.as_str().into());

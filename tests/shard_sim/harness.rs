@@ -39,6 +39,8 @@ pub struct SimShard {
     pub from: Receiver<FromShard>,
     pub address: SocketAddr,
     pub handles: Vec<Handle>,
+    /// What the shard told the control thread.
+    pub heard: Vec<FromShard>,
 }
 
 /// How the shard of a test is set up.
@@ -132,7 +134,16 @@ impl SimShard {
         };
         let (pool, control) = (Pool::new(setup.memory_bytes), ControlBox::new(to_control));
         let shard = Shard::new(io, pool, config, listener, inbox, control);
-        let mut served = SimShard { world, shard, mail, waker, from, address, handles: Vec::new() };
+        let mut served = SimShard {
+            world,
+            shard,
+            mail,
+            waker,
+            from,
+            address,
+            handles: Vec::new(),
+            heard: Vec::new(),
+        };
         served.open(setup, clean);
         served
     }
@@ -171,7 +182,7 @@ impl SimShard {
             // A woken reap hands out what is there instead of sleeping.
             self.waker.wake();
             self.shard.tick().expect("the simulated engine works");
-            while self.from.try_recv().is_ok() {}
+            self.heard.extend(self.from.try_iter());
         }
     }
 

@@ -67,7 +67,7 @@ pub fn main(flags: &cli::Quick) -> Result<(), String> {
 }
 
 /// A folder below the build's `target`, where the binary itself lies.
-fn default_dir() -> io::Result<PathBuf> {
+pub fn default_dir() -> io::Result<PathBuf> {
     let exe = std::env::current_exe()?;
     let target = exe.ancestors().find(|dir| dir.file_name().is_some_and(|name| name == "target"));
     Ok(target.map_or_else(|| PathBuf::from("target"), Path::to_path_buf).join("bench-data"))

@@ -10,7 +10,7 @@ use crate::io::blocking::Blocking;
 use crate::io::{Errno, FileId, Io};
 
 /// Bytes read at once; a longer batch is checked piece by piece.
-const WINDOW_BYTES: usize = 1 << 20;
+pub(super) const WINDOW_BYTES: usize = 1 << 20;
 
 #[derive(Debug)]
 pub(super) struct FileCursor {

@@ -3,15 +3,18 @@
 //! Owns: the search. Never does: deciding what it means (`scan` does). Left: `cursor`. Right:
 //! `scan`.
 
-use super::cursor::FileCursor;
+use super::cursor::{FileCursor, WINDOW_BYTES};
 use crate::format::batch::{BatchHeader, HEADER_LEN};
 use crate::format::stored::{self, STORED_LEN_MIN};
+use crate::format::unpack::Unpacker;
 use crate::io::blocking::Blocking;
 use crate::io::{Errno, Io};
 use crate::types::Offset;
 
 /// Checksums tried in one search may cover the file this many times; then it is given up.
 const EFFORT: u64 = 4;
+/// What a set of old messages may expand to while its first one is looked for (R88).
+const SET_BYTES_MAX: u64 = 64 << 20;
 /// Bytes looked at together.
 const STEP_BYTES: usize = 64 << 10;
 
@@ -74,6 +77,29 @@ fn candidate<I: Io>(
         })
     });
     Ok(found.map(|i| at + i as u64))
+}
+
+/// Where the records of a sound batch behind damage begin. A compressed set of old messages says
+/// only where it ends, so it is opened.
+pub(super) fn first_offset<I: Io>(
+    b: &mut Blocking<'_, I>,
+    cursor: &mut FileCursor,
+    pos: u64,
+    header: &BatchHeader,
+    next: Offset,
+) -> Result<Offset, Errno> {
+    let base = Offset::new(header.base_offset).expect("at least the expected one");
+    let len = header.total_len();
+    if !header.is_legacy() || len > WINDOW_BYTES {
+        return Ok(base);
+    }
+    let bytes = cursor.bytes(b, pos, len)?.get(..len).unwrap_or_default();
+    let mut unpacker = Unpacker::new(SET_BYTES_MAX);
+    let first = unpacker.open_bytes(bytes, header).ok().and_then(|mut records| {
+        let first = records.next()?.ok()?;
+        Offset::new(first.record.offset)
+    });
+    Ok(first.map_or(base, |first| first.clamp(next, base)))
 }
 
 fn sound<I: Io>(

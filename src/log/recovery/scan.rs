@@ -6,7 +6,7 @@
 
 use super::aborted::aborted_by;
 use super::cursor::FileCursor;
-use super::resync::{chain_len, next_batch};
+use super::resync::{chain_len, first_offset, next_batch};
 use super::snapshots::Replay;
 use super::{Fault, OpenParams};
 use crate::format::batch::BatchHeader;
@@ -125,7 +125,7 @@ impl Scanned {
         let found = next_batch(b, cursor, pos, next)?;
         match (found, window) {
             (Some((at, header)), Some(window)) if !was_flushed => {
-                let from = Offset::new(header.base_offset).expect("at least the expected one");
+                let from = first_offset(b, cursor, at, &header, next)?;
                 if chain_len(b, cursor, at, from, window)? <= window {
                     self.torn = Some(fault);
                     return Ok(false);
@@ -135,7 +135,7 @@ impl Scanned {
                 Ok(true)
             }
             (Some((at, header)), _) => {
-                let from = Offset::new(header.base_offset).expect("at least the expected one");
+                let from = first_offset(b, cursor, at, &header, next)?;
                 self.skip(at, from, fault);
                 self.keep_closed = true;
                 Ok(true)
