@@ -124,6 +124,9 @@ flags! {
     partitions_max: u32, "RINGLOG_PARTITIONS_MAX" [value_name = "N"];
     /// Segment size of topics that set none [default: 1GiB]
     segment_bytes: Size, "RINGLOG_SEGMENT_BYTES" [value_name = "SIZE"];
+    /// What recovery may keep aside of cut tails in each partition's directory; past it nothing is
+    /// cut and the partition is read-only [default: 8GiB]
+    cut_bytes_max: Size, "RINGLOG_CUT_BYTES_MAX" [value_name = "SIZE"];
     /// A setting of topics that set none, by its name among the topics', such as
     /// retention.ms=1day; may be given many times, and as the table [topic-defaults] of the file
     #[serde(rename = "topic-defaults", deserialize_with = "defaults_table")]
@@ -131,6 +134,9 @@ flags! {
         [value_name = "KEY=VALUE", value_delimiter = ';'];
     /// How often recovery points are written down [default: 60s]
     checkpoint_interval: Span, "RINGLOG_CHECKPOINT_INTERVAL" [value_name = "TIME"];
+    /// How often each partition's segments are checked against its retention; the first time 30 s
+    /// after the start, or this much if it is less [default: 5m]
+    retention_check_interval: Span, "RINGLOG_RETENTION_CHECK_INTERVAL" [value_name = "TIME"];
     /// A producer that is silent for so long is forgotten: its next batch is taken as it comes
     /// [default: 1day]
     producer_expiration: Span, "RINGLOG_PRODUCER_EXPIRATION" [value_name = "TIME"];
@@ -223,11 +229,15 @@ pub struct Config {
     pub connections_max: usize,
     pub shard_memory_bytes: usize,
     pub partitions_max: usize,
+    pub cut_bytes_max: u64,
     /// Of topics that set none, by their names among the topics'; --flush and --segment-bytes are
     /// among them.
     pub topic_defaults: BTreeMap<String, String>,
     #[serde(serialize_with = "as_span")]
     pub checkpoint_interval: Duration,
+    /// Kafka's `log.retention.check.interval.ms`.
+    #[serde(serialize_with = "as_span")]
+    pub retention_check_interval: Duration,
     #[serde(serialize_with = "as_span")]
     pub producer_expiration: Duration,
     #[serde(serialize_with = "as_span")]
@@ -432,10 +442,15 @@ impl Config {
             connections_max: counted("connections-max", flags.connections_max, 4096, (1, 65536))?,
             shard_memory_bytes: memory as usize,
             partitions_max: counted("partitions-max", flags.partitions_max, 65536, (1, 1 << 20))?,
+            cut_bytes_max: flags.cut_bytes_max.map_or(8 * GIB, |size| size.0),
             topic_defaults,
             checkpoint_interval: flags
                 .checkpoint_interval
                 .map_or(Duration::from_secs(60), |span| span.0),
+            retention_check_interval: flags
+                .retention_check_interval
+                .map_or(Duration::from_secs(300), |span| span.0)
+                .clamp(Duration::from_millis(1), Duration::from_secs(366 * 24 * 3600)),
             producer_expiration: at_least_ms(
                 "producer-expiration",
                 flags.producer_expiration,
