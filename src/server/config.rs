@@ -528,4 +528,29 @@ mod tests {
         assert!(error.contains("core 9 is not allowed"), "{error}");
         assert!(toml::from_str::<Flags>("sharsd = 2").is_err());
     }
+    #[test]
+    fn topic_defaults_come_from_flags_and_the_file_one_by_one() {
+        let file = "flush = \"each\"\n[topic-defaults]\nretention.ms = \"7days\"\n\
+                    segment.ms = 1000\n\"compression.type\" = \"zstd\"\npreallocate = false\n";
+        let file: Flags = toml::from_str(file).expect("the file parses");
+        let given = vec!["retention.ms=1h".parse().expect("a pair")];
+        let both = Flags { topic_default: Some(given), ..flags() }.or(file);
+        let config = Config::resolve(both, &[0]).expect("in bounds");
+        let of = |name: &str| config.topic_defaults.get(name).map(String::as_str);
+        assert_eq!((of("retention.ms"), of("segment.ms")), (Some("3600000"), Some("1000")));
+        assert_eq!((of("compression.type"), of("flush.policy")), (Some("zstd"), Some("each")));
+        assert_eq!(config.flush, FlushPolicy::Each);
+        for (given, hint) in [
+            ("flush.policy=os", "flush.policy is given twice"),
+            ("flush.ms=5", "both say when to flush"),
+            ("retention.hours=5", "\"retention.ms\""),
+            ("log.roll.ms=5", "\"segment.ms\""),
+            ("segment.bytes=5", "1024"),
+        ] {
+            let topic_default = Some(vec![given.parse().expect("a pair")]);
+            let wrong = Flags { topic_default, flush: Some(FlushPolicy::Each), ..flags() };
+            let why = Config::resolve(wrong, &[0]).expect_err(given).to_string();
+            assert!(why.contains(hint) && why.starts_with("--topic-default"), "{why}");
+        }
+    }
 }

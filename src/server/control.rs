@@ -320,4 +320,36 @@ mod tests {
         world.faults(|faults| faults.space_bytes = None);
         assert!(control(&world).unwrap().topics.find("t").is_some());
     }
+    /// A change of settings, cut at each of its steps: afterwards the topic has the old settings or
+    /// the new ones, and the new ones once the change was answered.
+    #[test]
+    fn a_change_of_settings_is_whole_or_not_at_all_after_a_power_cut() {
+        let with = |value: &str| [("retention.ms".to_string(), value.to_string())].into();
+        let (mut olds, mut news) = (0, 0);
+        for n in 0..60 {
+            let world = World::new(n);
+            let mut first = control(&world).unwrap();
+            first.topics.topics.push(Topic {
+                name: "t".into(),
+                id: render_uuid(random_id()),
+                partitions: 1,
+                making: false,
+                dirs: Vec::new(),
+                configs: with("1000"),
+                unflushed_bytes: None,
+            });
+            first.save_topics().unwrap();
+            world.cut_after(n % 12);
+            first.topics.topics[0].configs = with("2000");
+            let answered = first.save_topics().is_ok();
+            drop(first);
+            world.power_cut();
+            let again = control(&world).unwrap();
+            let held = again.topics.find("t").expect("the topic is there").configs.clone();
+            let is_new = held == with("2000");
+            assert!(is_new || (!answered && held == with("1000")), "cut {n}: {held:?}");
+            *(if is_new { &mut news } else { &mut olds }) += 1;
+        }
+        assert!(olds > 0 && news > 0, "{olds} old, {news} new: the cuts hit nothing");
+    }
 }
