@@ -59,6 +59,13 @@ impl Server {
         Client::connect(&self.address, options, Backoff::default()).expect("it serves")
     }
 
+    /// A graceful stop.
+    fn stop(mut self) {
+        let id = self.child.id().to_string();
+        let asked = Command::new("kill").args(["-TERM", &id]).status().expect("kill runs");
+        assert!(asked.success() && self.child.wait().expect("it ends").success());
+    }
+
     fn descriptors(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).expect("it runs").count()
     }
@@ -66,8 +73,9 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.child.kill().expect("it ran");
-        self.child.wait().expect("it ended");
+        // One that was stopped has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -155,5 +163,25 @@ fn r68_many_partitions_are_served_with_few_descriptors() {
         let stats = client.stats(flags::COUNTERS).expect("answered");
         let open = stats.counters.iter().find(|(name, _)| name == "files_open").expect("counted");
         assert!(open.1 < u64::from(LIMIT), "{engine}: {} files", open.1);
+    }
+}
+
+#[test]
+fn many_idle_partitions_stop_clean_within_few_descriptors() {
+    const LIMIT: u32 = 192;
+    for engine in engines() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let server = Server::start(dir.path(), engine, LIMIT);
+        server.client().create_topic("t", 400, &[]).expect("made");
+        produce(&mut server.client(), "t", 7, 300);
+        server.stop();
+        let marker = dir.path().join("data/.kafka_cleanshutdown");
+        assert!(marker.exists(), "{engine}: the stop was not clean");
+        // Once more, with nothing to write.
+        let server = Server::start(dir.path(), engine, LIMIT);
+        assert!(server.descriptors() < LIMIT as usize, "{engine}: {}", server.descriptors());
+        assert_eq!(server.client().list_offsets("t", 7, special::LATEST).expect("found").0, 300);
+        server.stop();
+        assert!(marker.exists(), "{engine}: the second stop was not clean");
     }
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use ringlog::format::batch::Codec;
 use ringlog::format::checkpoint::parse_offsets;
-use ringlog::format::name::{FileKind, PartitionDir, SegmentFile};
+use ringlog::format::name::{FileKind, FileState, PartitionDir, SegmentFile};
 use ringlog::format::unpack::Unpacker;
 use ringlog::format::{snapshot, stored};
 use ringlog::io::sim::World;
@@ -151,6 +151,31 @@ fn clean_is_taken_as_it_is_and_left_so() {
         compare(&world, topic, "clean", &kinds);
         compare_snapshots(&world, topic, "clean");
     }
+}
+
+/// The broker deleted the records before 55: its first segment, which begins at 40, holds 55 too.
+#[test]
+fn records_that_a_broker_deleted_stay_deleted_and_ours_go_as_its_would() {
+    let world = plant("gold-deleted", &["clean"]);
+    let mut driver = open(&world, "gold-deleted", "clean", true);
+    assert_eq!((driver.log.log_start(), driver.log.first_base()), (offset(55), offset(40)));
+    let gone = driver.locate(offset(54), 100).unwrap();
+    let (start, end) = (offset(55), driver.log.staged_end());
+    assert_eq!(gone, Located::OutOfRange { start, end });
+    assert_eq!(driver.consume(offset(55), 4000).unwrap()[0].0, 55);
+    let waiter = driver.waiter();
+    driver.log.delete_records(80, waiter, driver.io.now()).unwrap();
+    driver.save_start().unwrap();
+    assert!(driver.ack_of(waiter).unwrap().result.is_ok());
+    driver.log.retain(driver.io.wall_ms());
+    driver.settle().unwrap();
+    let names = world.list(log_dir());
+    assert!(!names.iter().any(|name| {
+        SegmentFile::parse(name)
+            .is_some_and(|file| file.offset < 80 && file.state == FileState::Live)
+    }));
+    assert!(names.contains(&"00000000000000000080.snapshot".to_string()), "{names:?}");
+    assert_eq!(driver.consume(offset(80), 4000).unwrap()[0].0, 80);
 }
 
 #[test]

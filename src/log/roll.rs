@@ -208,6 +208,12 @@ impl Partition {
                 .snapshot
                 .clone()
                 .or_else(|| (end > self.snapshot).then(|| self.producers.snapshot()));
+            if segment.phase == Phase::Active && segment.index_stored && snapshot.is_none() {
+                // As the last clean stop left it: a stop of thousands of idle logs writes nothing.
+                segment.phase = Phase::Sealed;
+                self.segments.settle();
+                return self.wake();
+            }
             let path = self.dir.join(file_name(end.get(), FileKind::Snapshot));
             let extra = snapshot.map(|bytes| FileJob::new(path, bytes));
             self.sealer.start(number, segment, extra);

@@ -186,6 +186,8 @@ pub(super) struct Segment {
     /// Of an active one, drawn once.
     pub jitter_ms: i64,
     pub index: SegmentIndex,
+    /// Its index files hold what the index in memory does.
+    pub index_stored: bool,
     /// Index state behind the last written append.
     pub index_written: IndexPoint,
     /// Bytes of the log before this segment, counted since it was opened.
@@ -230,6 +232,7 @@ impl Segment {
             created: now,
             jitter_ms: 0,
             index,
+            index_stored: false,
             index_written,
             bytes_before: 0,
             damage: Vec::new(),

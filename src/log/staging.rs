@@ -50,6 +50,7 @@ impl Partition {
             batch::assign(bytes, at.end.get(), self.leader_epoch).expect("a whole header");
             let last = at.end.checked_add(i64::from(summary.last_offset_delta)).expect("admitted");
             let segment = self.segments.active_mut();
+            segment.index_stored = false;
             segment.index.on_batch(at.pos, last, summary.max_timestamp);
             if at.pos == 0 && summary.max_timestamp >= 0 {
                 segment.first_timestamp = Some(summary.max_timestamp);

@@ -26,6 +26,9 @@ use crate::protocol::offsets::FlushResponse;
 use crate::protocol::produce::ProduceResponse;
 use crate::types::{Handle, Micros, Offset};
 
+/// Partitions that a stop closes at once.
+const CLOSED_AT_ONCE: usize = 64;
+
 /// Why a slot's partition is being closed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Closing {
@@ -77,6 +80,9 @@ pub struct Parts {
     by_index: Vec<u32>,
     touched: Vec<u32>,
     pub(super) files: OpenFiles,
+    /// At a stop: those that are still to be closed, and how many are being closed.
+    to_close: Vec<u32>,
+    being_closed: usize,
     deadlines: BinaryHeap<Reverse<(Micros, u32)>>,
     /// Partitions that cannot be served here, and why.
     pub(super) offline: HashMap<Handle, Arc<str>>,
@@ -311,7 +317,8 @@ impl<I: Io> Shard<I> {
         }
         self.sink = sink;
         self.acks = acks;
-        self.parts.recount(slot);
+        // A plan may have left itself more to do without an op whose completion would say so.
+        self.parts.touch_if_work(slot);
         self.publish(slot);
         self.ask_start_saved(slot);
         self.begin_reopen(slot);
@@ -437,17 +444,31 @@ impl<I: Io> Shard<I> {
         if matches!(self.life, Life::Stopping { .. } | Life::Ended) {
             return;
         }
-        let now = self.now;
         self.life = Life::Stopping { deadline: self.now.plus(self.config.stop_timeout) };
+        self.parts.to_close = self.parts.indexes();
         for slot in self.parts.indexes() {
             if let Some(known) = self.parts.get(slot) {
-                known.closing = Closing::Stop;
-                known.partition.close(now);
                 for job in std::mem::take(&mut known.parked) {
                     self.drop_job(job);
                 }
             }
             self.parts.touch(slot);
+        }
+        self.close_more();
+    }
+
+    /// A few at a time: closing a log opens files (R68).
+    fn close_more(&mut self) {
+        let now = self.now;
+        while self.parts.being_closed < CLOSED_AT_ONCE
+            && let Some(slot) = self.parts.to_close.pop()
+        {
+            if let Some(known) = self.parts.get(slot) {
+                known.closing = Closing::Stop;
+                known.partition.close(now);
+                self.parts.being_closed += 1;
+                self.parts.touch(slot);
+            }
         }
     }
 
@@ -465,6 +486,10 @@ impl<I: Io> Shard<I> {
         let clean = known.partition.closed_clean();
         self.remove_slot(slot, handle);
         self.let_go(handle, closing, clean);
+        if closing == Closing::Stop {
+            self.parts.being_closed -= 1;
+            self.close_more();
+        }
     }
 
     pub(super) fn remove_slot(&mut self, slot: u32, handle: Handle) {

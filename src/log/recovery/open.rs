@@ -217,6 +217,7 @@ impl<I: Io> Opening<'_, '_, I> {
         };
         let mut segment = Segment::stored(active.end, log.base, active.index, self.wall);
         segment.first_timestamp = active.first_timestamp;
+        segment.index_stored = true;
         segment.file = LogFile::Open(HeldFile::new(file));
         self.push(segment);
         Ok(true)
