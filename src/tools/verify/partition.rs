@@ -61,8 +61,12 @@ fn names(listing: &Listing, watch: &mut dyn Watch) {
         let fault = "not of a partition by its name";
         watch.finding(Finding::new(Kind::Foreign, path, fault));
     }
-    for path in &listing.unfinished {
-        watch.finding(Finding::new(Kind::Unfinished, path, "a compaction did not end"));
+    for path in &listing.swaps {
+        let fault = "a compaction was interrupted while it swapped its files in";
+        watch.finding(Finding::new(Kind::Unfinished, path, fault));
+    }
+    for path in &listing.cleaned {
+        watch.note(path, "being made, or left over: the next start removes it".to_owned());
     }
     for cut in &listing.cuts {
         let text = format!("{} bytes that recovery cut; see `ringlog cuts list`", cut.bytes);
