@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use super::segment::{self, Place};
 use super::{Totals, text};
 use crate::format::checkpoint::EpochCache;
+use crate::format::damage;
 use crate::format::identity::parse_partition_metadata;
 use crate::format::name::{FileKind, SegmentFile};
 use crate::format::snapshot;
@@ -20,6 +21,9 @@ pub(super) fn check(dir: &Path, watch: &mut dyn Watch, totals: &mut Totals) -> i
     let around = Around::read(dir);
     names(&listing, watch);
     metadata(dir, watch);
+    text(&dir.join(damage::FILE_NAME), Kind::Checkpoint, watch, |bytes| {
+        damage::parse(bytes).map(drop).map_err(|error| error.to_string())
+    });
     let bases: Vec<i64> = listing.segments.keys().copied().collect();
     let mut epochs = Epochs::read(dir, &around, watch);
     let last = listing.last_base();
