@@ -172,7 +172,7 @@ fn ends(driver: &mut Driver, view: View) -> Vec<Option<i64>> {
         ends.push(match located {
             Located::Range(range) => {
                 assert!(range.at_end);
-                let bytes = driver.read(range.file, range.pos, range.len as u32).unwrap();
+                let bytes = driver.read(range.file.id(), range.pos, range.len as u32).unwrap();
                 batch::scan(&bytes).last().map(|found| found.header.next_offset())
             }
             Located::AtEnd => None,

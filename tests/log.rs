@@ -224,7 +224,8 @@ fn r28_out_of_range_answers_carry_the_range() {
             .append_acked(&batch(&[b"v".as_slice(); 10], Codec::None, 1), AckLevel::Durable)
             .unwrap();
     }
-    driver.log.advance_log_start(offset(100));
+    let waiter = driver.waiter();
+    driver.log.delete_records(100, waiter, driver.io.now()).unwrap();
     let range = Located::OutOfRange { start: offset(100), end: offset(200) };
     assert_eq!(driver.locate(offset(99), 100).unwrap(), range);
     assert_eq!(driver.locate(offset(201), 100).unwrap(), range);

@@ -156,7 +156,7 @@ fn served(driver: &mut Driver) -> Served {
         match driver.locate(at, FETCH_BYTES).expect("no power cut") {
             Located::Range(range) => {
                 let len = u32::try_from(range.len).expect("bounded");
-                let bytes = driver.read(range.file, range.pos, len).expect("no power cut");
+                let bytes = driver.read(range.file.id(), range.pos, len).expect("no power cut");
                 let mut next = at;
                 for found in scan(&bytes) {
                     next = Offset::new(found.header.next_offset()).expect("from 0 up");

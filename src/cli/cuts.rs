@@ -34,8 +34,8 @@ Examples:
   ringlog cuts list d
   ringlog cuts list d/events-0 --json
 
-What a start takes out of a log is kept beside it as <segment>.log.<position>.cut. `ringlog dump`
-shows what is in one when it is copied to <segment>.log elsewhere.")]
+What a start takes out of a log is kept beside it as cut-<segment>-<position>-<reason>.
+`ringlog dump` shows what is in one when it is copied to <segment>.log elsewhere.")]
 struct List {
     /// A data directory, or the directory of one partition.
     #[arg(value_name = "DIR", value_parser = directory)]
@@ -49,7 +49,7 @@ struct List {
 #[command(after_help = "\
 Examples:
   ringlog cuts remove d/events-0
-  ringlog cuts remove d --file d/events-0/00000000000000000000.log.4096.cut
+  ringlog cuts remove d --file d/events-0/cut-00000000000000000000-4096-short
 
 They are nobody's but yours: no server reads them again.")]
 struct Remove {
@@ -115,7 +115,7 @@ fn as_json(file: &SideFile) -> String {
         "position": file.pos,
         "bytes": file.bytes,
         "cut_at": since_1970_ms(file),
-        "reason": file.reason,
+        "reason": file.reason.name(),
         "batches": file.batches,
         "first_offset": file.offsets.map(|(first, _)| first),
         "next_offset": file.offsets.map(|(_, next)| next),

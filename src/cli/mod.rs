@@ -24,6 +24,7 @@ mod output;
 mod partitions;
 mod probe;
 mod produce;
+mod records;
 mod render;
 mod serve;
 mod shell;
@@ -47,7 +48,7 @@ pub struct Cli {
 #[derive(Subcommand, Debug)]
 enum Command {
     /// Serve partitions from a data directory until SIGTERM or SIGINT.
-    Serve(serve::Serve),
+    Serve(Box<serve::Serve>),
     /// Make, list, describe, alter and delete topics.
     Topic(topic::Topic),
     /// Send the lines of a file or of standard input.

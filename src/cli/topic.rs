@@ -1,4 +1,4 @@
-//! `ringlog topic`: make, list, describe, alter, delete.
+//! `ringlog topic`: make, list, describe, alter, delete; `records` has two more.
 //!
 //! Owns: the five orders and how answers are shown. Never does: judge a setting (the server does).
 //! Left: `client`, [`super::connect`], [`super::render`]. Right: `cli`.
@@ -10,6 +10,7 @@ use super::Failure;
 use super::connect::Server;
 use super::log_dirs;
 use super::output::print_line;
+use super::records;
 use super::render;
 use crate::client::admin::{Config, PartitionDescription, TopicDescription};
 use crate::format::identity::render_uuid;
@@ -33,6 +34,10 @@ enum Order {
     Alter(Alter),
     /// Delete a topic and its records.
     Delete(Delete),
+    /// Delete the records before an offset.
+    DeleteRecords(records::DeleteRecords),
+    /// End the active segments and begin new ones.
+    Roll(records::Roll),
 }
 
 #[derive(Args, Debug)]
@@ -128,6 +133,8 @@ pub fn run(args: &Topic) -> Result<(), Failure> {
         Order::Describe(args) => describe(args),
         Order::Alter(args) => alter(args),
         Order::Delete(args) => delete(args),
+        Order::DeleteRecords(args) => records::delete(args),
+        Order::Roll(args) => records::roll(args),
     }
 }
 

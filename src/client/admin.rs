@@ -10,7 +10,7 @@ use crate::protocol::epochs::{EpochEndRequest, EpochEndResponse};
 use crate::protocol::fetch::Isolation;
 use crate::protocol::offsets::{
     DeleteRecordsRequest, DeleteRecordsResponse, FlushRequest, FlushResponse, ListOffsetsRequest,
-    ListOffsetsResponse,
+    ListOffsetsResponse, RollRequest, RollResponse,
 };
 use crate::protocol::stats::{StatsRequest, StatsResponse};
 use crate::protocol::topics::{
@@ -208,6 +208,13 @@ impl Client {
             DeleteRecordsRequest { handle: owner.handle, before }
         })?;
         Ok(connection.response::<DeleteRecordsResponse>()?.start)
+    }
+
+    /// Ends the active segment, unless it is empty; the base offset of the one that is active then.
+    pub fn roll(&mut self, topic: &str, partition: u32) -> Result<Offset, Error> {
+        let connection =
+            self.call_owner(topic, partition, true, |owner| RollRequest { handle: owner.handle })?;
+        Ok(connection.response::<RollResponse>()?.base)
     }
 
     /// Counters and histograms; `flags` of [`stats::flags`](crate::protocol::stats::flags).

@@ -50,7 +50,7 @@ const VERSION: &str = "0";
 
 /// The rows of a checkpoint: version, count, rows. An empty file and one with a version alone have
 /// none. The declared count is compared, never allocated for.
-fn parse_rows<T>(
+pub(super) fn parse_rows<T>(
     bytes: &[u8],
     columns: &'static str,
     row: impl Fn(&str) -> Option<T>,
@@ -78,7 +78,12 @@ fn parse_rows<T>(
     Ok(rows)
 }
 
-fn columns<const N: usize>(line: &str) -> Option<[&str; N]> {
+/// Version and count, as every such file begins.
+pub(super) fn rows_head(rows: usize) -> String {
+    format!("{VERSION}\n{rows}\n")
+}
+
+pub(super) fn columns<const N: usize>(line: &str) -> Option<[&str; N]> {
     let mut words = line.split_whitespace();
     let mut columns = [""; N];
     for column in &mut columns {
@@ -104,7 +109,7 @@ pub fn parse_offsets(bytes: &[u8]) -> Result<Vec<OffsetRow>, TextError> {
 }
 
 pub fn render_offsets(rows: &[OffsetRow]) -> String {
-    let mut text = format!("{VERSION}\n{}\n", rows.len());
+    let mut text = rows_head(rows.len());
     for OffsetRow { topic, partition, offset } in rows {
         let _ = writeln!(text, "{topic} {partition} {offset}"); // a String takes all
     }
@@ -145,7 +150,7 @@ impl EpochCache {
     }
 
     pub fn render(&self) -> String {
-        let mut text = format!("{VERSION}\n{}\n", self.entries.len());
+        let mut text = rows_head(self.entries.len());
         for EpochStart { epoch, start_offset } in &self.entries {
             let _ = writeln!(text, "{epoch} {start_offset}"); // a String takes all
         }

@@ -11,6 +11,8 @@ pub mod builder;
 pub mod checkpoint;
 pub mod checksum;
 pub mod codec;
+pub mod cut_name;
+pub mod damage;
 pub mod dump;
 mod gzip;
 pub mod identity;

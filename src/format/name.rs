@@ -99,28 +99,9 @@ pub fn file_name(offset: i64, kind: FileKind) -> String {
     SegmentFile::live(offset, kind).to_string()
 }
 
-/// A file that keeps what recovery cut out of a log: `<base offset>.log.<position>.cut`, with a
-/// number behind it when the same place was cut before. No broker takes it for a segment.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct CutFile {
-    /// Of the segment.
-    pub base_offset: i64,
-    /// Where in its log the bytes began.
-    pub pos: u64,
-    pub number: u32,
-}
-
-impl CutFile {
-    pub fn parse(name: &str) -> Option<CutFile> {
-        let (log, rest) = name.split_once(".log.")?;
-        let (pos, number) = rest.split_once(".cut")?;
-        let decimal = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-        if !decimal(pos) || !decimal(number) {
-            return None;
-        }
-        let number = if number.is_empty() { 0 } else { number.parse().ok()? };
-        Some(CutFile { base_offset: parse_offset(log)?, pos: pos.parse().ok()?, number })
-    }
+/// `00000000000000000042.log.deleted`
+pub fn deleted_name(offset: i64, kind: FileKind) -> String {
+    SegmentFile { offset, kind, state: FileState::Deleted }.to_string()
 }
 
 /// At least the 20 digits that the names are padded to, or two files could mean one offset.
@@ -279,25 +260,6 @@ mod tests {
             "00000000000000000042",
         ] {
             assert_eq!(SegmentFile::parse(name), None, "{name}");
-        }
-    }
-
-    #[test]
-    fn side_files_of_cuts() {
-        let cut = |pos, number| Some(CutFile { base_offset: 42, pos, number });
-        assert_eq!(CutFile::parse("00000000000000000042.log.0.cut"), cut(0, 0));
-        assert_eq!(CutFile::parse("00000000000000000042.log.4096.cut7"), cut(4096, 7));
-        for name in [
-            "00000000000000000042.log",
-            "00000000000000000042.log.cut",
-            "00000000000000000042.log..cut",
-            "42.log.7.cut",
-            "00000000000000000042.index.7.cut",
-            "00000000000000000042.log.-7.cut",
-            "00000000000000000042.log.7.cut.bak",
-            "00000000000000000042.log.99999999999999999999.cut",
-        ] {
-            assert_eq!(CutFile::parse(name), None, "{name}");
         }
     }
 

@@ -223,6 +223,11 @@ impl Errno {
         self == Errno::ENOSPC || self == Errno::EDQUOT
     }
 
+    /// Too many open files, of the process or the system: a bound of this machine, not of a disk.
+    pub fn is_no_descriptors(self) -> bool {
+        self == Errno(libc::EMFILE) || self == Errno(libc::ENFILE)
+    }
+
     /// Worth the same op again.
     pub fn is_transient(self) -> bool {
         self == Errno::EINTR || self == Errno::EAGAIN

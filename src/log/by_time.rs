@@ -81,6 +81,13 @@ impl TimeLookup {
         let mut bytes = bytes;
         loop {
             match self.state {
+                State::Segment(number) | State::Scan(number, ..) | State::Batch(number, ..)
+                    if partition.segments.get(number).is_none() =>
+                {
+                    // Retention took it meanwhile.
+                    (self.state, self.reader, bytes) = (State::Start, Reader::default(), None);
+                    self.batch.clear();
+                }
                 State::Start => {
                     let Some(first) = self.choose(partition) else { return Step::Ready(None) };
                     self.state = State::Segment(first);
@@ -127,13 +134,15 @@ impl TimeLookup {
         match self.when {
             When::AtOrAfter(target) => {
                 self.target = target;
-                self.next_with(partition, *partition.segments.numbers().start())
+                self.next_with(partition, partition.segments.floor(partition.log_start()))
             }
             When::Max => {
                 let newest =
                     |n: &u32| partition.segments.get(*n).map(|s| s.index.max_timestamp().0);
                 // Of equal ones the first: max_by_key gives the last, so look from behind.
-                let number = partition.segments.numbers().rev().max_by_key(newest)?;
+                let first = partition.segments.floor(partition.log_start());
+                let last = partition.segments.active_number();
+                let number = (first..=last).rev().max_by_key(newest)?;
                 self.target = newest(&number).filter(|time| *time >= 0)?;
                 Some(number)
             }

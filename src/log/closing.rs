@@ -81,11 +81,16 @@ impl Partition {
     /// that the next flush of it would report (D11).
     fn close_files(&mut self, clean: bool, now: Micros, out: &mut OpSink) {
         self.waiters.fail_all(AckError::Closed, now);
+        self.fail_deleted(AckError::Closed, now);
         for segment in self.segments.iter_mut() {
             if let Some(file) = segment.open_file().filter(|_| segment.flushed == segment.written) {
                 out.push(Task::Close, Op::Close { file });
                 segment.file = LogFile::Closed;
+                self.files.open -= 1;
             }
+        }
+        for held in self.files.retiring.drain(..) {
+            out.push(Task::Close, Op::Close { file: held.id() });
         }
         self.closing = Closing::Files { clean };
         self.wake();

@@ -42,6 +42,11 @@ pub struct LogConfig {
     pub unsettled_bytes_max: u64,
     /// Batches whose positions are kept in memory, so that tail fetches read nothing to find them.
     pub tail_batches_max: usize,
+    /// Sealed segments' files kept open; readers open what they need beyond.
+    pub sealed_files_max: usize,
+    /// What recovery has cut and keeps aside in this partition's directory may take this much; past
+    /// it nothing is cut, and the partition is read-only until there is room.
+    pub cut_bytes_max: u64,
     /// Bytes of sealed indexes kept in memory.
     pub index_cache_bytes_max: usize,
 }
@@ -68,6 +73,8 @@ impl Default for LogConfig {
             writes_in_flight_max: 1,
             unsettled_bytes_max: 32 << 20,
             tail_batches_max: 1024,
+            sealed_files_max: 16,
+            cut_bytes_max: 8 << 30,
             index_cache_bytes_max: 4 << 20,
         }
     }
@@ -86,6 +93,15 @@ impl LogConfig {
     }
 
     pub(super) fn roll_limits(&self, jitter_ms: i64) -> RollLimits {
-        RollLimits { segment_bytes: self.segment_bytes, segment_ms: self.segment_ms, jitter_ms }
+        let segment_bytes = self.segment_bytes;
+        RollLimits { segment_bytes, segment_ms: self.segment_ms_bound(), jitter_ms }
+    }
+
+    /// A compacted topic's segments end in time to be compacted.
+    pub(super) fn segment_ms_bound(&self) -> i64 {
+        match self.compacted {
+            true => self.segment_ms.min(self.max_compaction_lag_ms),
+            false => self.segment_ms,
+        }
     }
 }

@@ -51,8 +51,17 @@ pub(super) struct FileJob {
 impl FileJob {
     /// The name beside is one that every start, a broker's too, takes for a leftover.
     pub fn new(path: PathBuf, bytes: Vec<u8>) -> FileJob {
+        FileJob::beside(path, FileState::Cleaned.suffix(), bytes)
+    }
+
+    /// The name beside as every replacement of a checkpoint uses it.
+    pub fn checkpoint(path: PathBuf, bytes: Vec<u8>) -> FileJob {
+        FileJob::beside(path, ".tmp", bytes)
+    }
+
+    fn beside(path: PathBuf, suffix: &str, bytes: Vec<u8>) -> FileJob {
         let mut beside = path.as_os_str().to_owned();
-        beside.push(FileState::Cleaned.suffix());
+        beside.push(suffix);
         let beside = PathBuf::from(beside);
         FileJob {
             path,

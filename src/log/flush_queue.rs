@@ -35,8 +35,14 @@ pub enum AckError {
     /// D12: it was not written; the offsets will be given to others.
     #[error("no space left on the device")]
     NoSpace,
+    /// As `NoSpace`, but for descriptors: the next append need not fail.
+    #[error("too many open files: raise the limit (ulimit -n)")]
+    NoDescriptors,
     #[error("the partition was closed")]
     Closed,
+    /// Records were deleted, but a restart may not know of it yet.
+    #[error("the new log start could not be written down: delete once more")]
+    StartNotSaved,
 }
 
 /// The end of a wait. Acks of one level leave in offset order.
@@ -211,6 +217,11 @@ impl FlushQueue {
             self.ready.push(waiting.ack(level, Err(error), now));
         }
         self.fail_unwritten(error, now);
+    }
+
+    /// Of a wait that was not for a flush.
+    pub fn push_ready(&mut self, ack: Ack) {
+        self.ready.push(ack);
     }
 
     pub fn drain(&mut self, out: &mut Vec<Ack>) {

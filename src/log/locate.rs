@@ -5,11 +5,13 @@
 
 use std::path::PathBuf;
 
+use super::held::HeldFile;
 use super::isolation::View;
 use super::partition::Partition;
 use super::segment::Damage;
 use super::step::{Access, Reader, Step};
 use crate::format::batch::{BatchError, BatchHeader, HEADER_LEN};
+use crate::format::cut_name::CutReason;
 use crate::format::stored;
 use crate::io::{Errno, FileId};
 use crate::types::Offset;
@@ -18,9 +20,10 @@ use crate::types::Offset;
 pub(super) const SCAN_BYTES: u32 = 8 << 10;
 
 /// Adjacent batches in a file. The last one may be cut, the first one never is.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileRange {
-    pub file: FileId,
+    /// Stays open while this range is kept.
+    pub file: HeldFile,
     pub pos: u64,
     pub len: u64,
     pub first_batch_len: u32,
@@ -108,6 +111,8 @@ pub struct OffsetLookup {
     min_one: bool,
     state: State,
     reader: Reader,
+    /// A header here is none: the search goes on at the next indexed batch, to say what is lost.
+    bad: Option<u64>,
 }
 
 impl OffsetLookup {
@@ -122,6 +127,7 @@ impl OffsetLookup {
             min_one,
             state: State::Start,
             reader: Reader::default(),
+            bad: None,
         }
     }
 
@@ -142,6 +148,12 @@ impl OffsetLookup {
         let mut bytes = bytes;
         loop {
             match self.state {
+                State::Segment(number) | State::Scan(number, ..)
+                    if partition.segments.get(number).is_none() =>
+                {
+                    // Retention took it meanwhile.
+                    (self.state, self.reader, bytes) = (State::Start, Reader::default(), None);
+                }
                 State::Start => match partition.range_check(self.wanted, self.view) {
                     Some(answer) => return Step::Ready(answer),
                     None => {
@@ -177,8 +189,8 @@ impl OffsetLookup {
     /// The newest batches are found without a read.
     fn in_tail(&self, partition: &Partition) -> Option<Step<Located>> {
         let found = partition.tail.find(self.offset).filter(|_| self.offset == self.wanted)?;
-        let file = partition.file_of(found.segment)?;
-        partition.segments.get(found.segment)?.damage.is_empty().then_some(())?;
+        let segment = partition.segments.get(found.segment)?;
+        let file = segment.held_file().filter(|_| segment.damage.is_empty())?;
         Some(self.range(partition, found.segment, file, found.pos, found.len))
     }
 
@@ -227,25 +239,42 @@ impl OffsetLookup {
                 self.found_bound(partition, number, pos)
             }
             Scanned::Found(pos, header) => {
+                if let Some(damage) = self.lost_before(pos, &header) {
+                    return Some(self.corrupt(partition, segment.base, &damage));
+                }
                 let len = u32::try_from(header.total_len()).expect("a length is an i32");
-                Some(self.range(partition, number, file, pos, len))
+                Some(self.range(partition, number, self.reader.held(), pos, len))
             }
             Scanned::More(at) if at > pos => {
                 self.state = State::Scan(number, file, at);
                 None
             }
             Scanned::More(at) | Scanned::Bad(at) => {
+                let bad = *self.bad.get_or_insert(at);
+                if let Some(next) = segment.index.next_indexed(at).filter(|next| *next < end) {
+                    self.state = State::Scan(number, file, next);
+                    return None;
+                }
                 let next = partition.segments.next_base(number).unwrap_or(partition.marks.high());
-                let damage = Damage { pos: at, end_pos: end, first: self.offset, next };
+                let (first, reason) = (self.offset, CutReason::Header);
+                let damage = Damage { pos: bad, end_pos: end, first, next, reason };
                 Some(self.corrupt(partition, segment.base, &damage))
             }
         }
+    }
+
+    /// What a bad header found on the way here costs, if the batch found behind it begins too late.
+    fn lost_before(&self, end_pos: u64, found: &BatchHeader) -> Option<Damage> {
+        let (pos, next) = (self.bad?, Offset::new(found.base_offset)?);
+        let (first, reason) = (self.offset, CutReason::Header);
+        (next > first).then_some(Damage { pos, end_pos, first, next, reason })
     }
 
     /// Where the view ends is known now: on to what was asked for.
     fn found_bound<T>(&mut self, partition: &mut Partition, number: u32, pos: u64) -> Option<T> {
         partition.bound_found(self.offset, number, pos);
         self.state = State::Start;
+        self.bad = None;
         None
     }
 
@@ -262,7 +291,7 @@ impl OffsetLookup {
         &self,
         partition: &Partition,
         number: u32,
-        file: FileId,
+        file: HeldFile,
         pos: u64,
         first: u32,
     ) -> Step<Located> {

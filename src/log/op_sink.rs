@@ -21,6 +21,11 @@ pub(super) enum Task {
     Seal,
     Space,
     Close,
+    /// The age of a segment's file.
+    Age,
+    Remove,
+    /// The checkpoint of leader epochs, truncated at its start.
+    Epochs,
 }
 
 impl Task {
@@ -33,6 +38,9 @@ impl Task {
             Task::Seal => (4, 0),
             Task::Space => (5, 0),
             Task::Close => (6, 0),
+            Task::Age => (7, 0),
+            Task::Remove => (8, 0),
+            Task::Epochs => (9, 0),
         };
         LocalTag(kind << KIND_SHIFT | id & ID_MASK)
     }
@@ -49,6 +57,9 @@ impl Task {
             4 => Task::Seal,
             5 => Task::Space,
             6 => Task::Close,
+            7 => Task::Age,
+            8 => Task::Remove,
+            9 => Task::Epochs,
             kind => panic!("no task of kind {kind}"),
         }
     }

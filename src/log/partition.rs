@@ -8,19 +8,22 @@ use std::path::PathBuf;
 use super::appender::Appender;
 use super::closing::Closing;
 use super::config::LogConfig;
+use super::descriptors::Descriptors;
 use super::flush_queue::{Ack, AckError, FlushQueue, Reach, Waiter};
 use super::isolation::Unstable;
 use super::op_sink::{LocalTag, OpSink, Task};
 use super::producers::Producers;
+use super::removal::Removal;
+use super::retention::Retention;
 use super::sealing::Sealer;
-use super::segment::{LogFile, Phase};
+use super::segment::Phase;
 use super::segments::Segments;
 use super::space::Space;
 use super::tail::Tail;
 use super::watermarks::Watermarks;
 use crate::format::checkpoint::EpochCache;
 use crate::io::buffers::Pool;
-use crate::io::{Errno, FileId, Op, Outcome};
+use crate::io::{Errno, Op, Outcome};
 use crate::policy::FlushPolicy;
 use crate::types::{AckLevel, Micros, Offset, WallMs};
 
@@ -40,6 +43,8 @@ pub enum Refusal {
     Poisoned,
     #[error("no space left on the device")]
     NoSpace,
+    #[error("too many open files: raise the limit (ulimit -n)")]
+    NoDescriptors,
     #[error("the partition is read-only")]
     ReadOnly,
     #[error("the partition is closing")]
@@ -105,6 +110,10 @@ pub struct LogCounters {
     /// Acks released; divided by `flushes`: how many one flush serves.
     pub acks: u64,
     pub rolls: u64,
+    pub segments_deleted: u64,
+    pub bytes_deleted: u64,
+    /// Whose greatest timestamp lay in the future when its age was judged (R43).
+    pub segments_from_the_future: u64,
     pub refused: u64,
     /// Batches that were there already (D13).
     pub duplicates: u64,
@@ -140,14 +149,19 @@ pub struct Partition {
     pub(super) expiry_at: Micros,
     pub(super) sealer: Sealer,
     pub(super) space: Space,
+    /// What is undone is for want of a descriptor, not of space.
+    pub(super) lacks_descriptors: bool,
     pub(super) closing: Closing,
+    pub(super) retention: Retention,
+    pub(super) removal: Removal,
     pub(super) state: PartitionState,
     pub(super) pool: Pool,
     pub(super) counters: LogCounters,
-    /// Files to be closed by the next plan.
-    pub(super) closes: Vec<FileId>,
+    pub(super) files: Descriptors,
     /// Ops handed out and not come back.
     pub(super) in_flight: usize,
+    /// Recovery found or remembered damage.
+    is_damaged: bool,
     has_work: bool,
     pub(super) deadline: Micros,
 }
@@ -170,10 +184,13 @@ pub(super) struct Recovered {
 impl Partition {
     /// A log whose segments are all on the disk (D8).
     pub(super) fn recovered(found: Recovered) -> Partition {
+        let is_damaged = found.segments.iter().any(|segment| !segment.damage.is_empty());
         let active = found.segments.active();
         let end = active.written;
         let reach = Reach { end: end.end, bytes: active.bytes_before + end.pos };
-        Partition {
+        let open = found.segments.iter().filter(|s| s.open_file().is_some()).count();
+        let files = Descriptors::new(open);
+        let mut partition = Partition {
             sealer: Sealer::new(&found.dir),
             dir: found.dir,
             old_policy: None,
@@ -188,7 +205,11 @@ impl Partition {
             snapshot: found.snapshot,
             expiry_at: Micros(0),
             space: Space::Fine,
+            lacks_descriptors: false,
             closing: Closing::No,
+            retention: Retention::new(found.log_start),
+            removal: Removal::default(),
+            is_damaged,
             state: match found.read_only {
                 true => PartitionState::ReadOnly,
                 false => PartitionState::Open,
@@ -197,11 +218,13 @@ impl Partition {
             config: found.config,
             pool: found.pool,
             counters: LogCounters::default(),
-            closes: Vec::new(),
+            files,
             in_flight: 0,
             has_work: true,
             deadline: Micros::NEVER,
-        }
+        };
+        partition.draw_jitter();
+        partition
     }
 
     /// Asks for everything staged so far to be durable; acked when it is.
@@ -243,11 +266,10 @@ impl Partition {
         let before = out.len();
         self.has_work = false;
         self.deadline = Micros::NEVER;
-        for file in self.closes.drain(..) {
-            out.push(Task::Close, Op::Close { file });
-        }
+        self.plan_closes(now, out);
         if matches!(self.state, PartitionState::Open | PartitionState::NoSpace) {
             self.plan_space(now, out);
+            self.plan_retention(now, out);
             if self.space.lets_work() {
                 self.plan_creates(out);
                 self.plan_writes(now, out);
@@ -315,6 +337,9 @@ impl Partition {
             Task::Seal => self.on_sealed(result, now),
             Task::Space => self.on_undone(result, now),
             Task::Close => self.on_closed(op, result),
+            Task::Age => self.on_age(result),
+            Task::Epochs => self.on_epochs_written(result),
+            Task::Remove => self.on_removed(&op, &result, now),
         }
         if !matches!(self.state, PartitionState::Poisoned { .. }) {
             self.advance(now);
@@ -407,12 +432,6 @@ impl Partition {
         self.marks.start
     }
 
-    /// Moves the log's start up, at most to the high watermark. Segments stay for retention.
-    pub fn advance_log_start(&mut self, to: Offset) {
-        self.marks.advance_start(to);
-        self.epochs.truncate_start(self.marks.start.get());
-    }
-
     /// Readers see everything before it.
     pub fn high_watermark(&self) -> Offset {
         self.marks.high()
@@ -452,6 +471,16 @@ impl Partition {
         self.written_bytes().saturating_sub(self.waiters.settled().bytes)
     }
 
+    /// How many ranges are known to be damaged on the disk, and the first offset of the first.
+    pub fn damage(&self) -> (u64, Offset) {
+        if !self.is_damaged {
+            return (0, Offset::ZERO);
+        }
+        let mut ranges = self.segments.iter().flat_map(|segment| &segment.damage);
+        let first = ranges.next().map(|damage| damage.first);
+        (first.map_or(0, |_| 1 + ranges.count() as u64), first.unwrap_or(Offset::ZERO))
+    }
+
     pub fn state(&self) -> &PartitionState {
         &self.state
     }
@@ -484,9 +513,16 @@ impl Partition {
         self.segments.iter().map(|segment| segment.staged.pos).sum()
     }
 
-    /// Base offset of the first segment.
+    /// Bytes of indexes in memory, the active segment's included.
+    pub fn index_bytes(&self) -> usize {
+        self.segments.index_bytes()
+    }
+
+    /// Base offset of the first segment that a restart would find.
     pub fn first_base(&self) -> Offset {
-        self.segments.iter().next().map_or(Offset::ZERO, |segment| segment.base)
+        self.removal.first_base().unwrap_or_else(|| {
+            self.segments.iter().next().map_or(Offset::ZERO, |segment| segment.base)
+        })
     }
 
     pub fn segment_count(&self) -> usize {
@@ -498,13 +534,6 @@ impl Partition {
         if let Err(errno) = result {
             tracing::warn!(dir = %self.dir.display(), ?file, %errno, "closing a file failed");
         }
-    }
-
-    pub(super) fn file_of(&self, number: u32) -> Option<FileId> {
-        self.segments.get(number).and_then(|segment| match segment.file {
-            LogFile::Open(file) => Some(file),
-            _ => None,
-        })
     }
 }
 

@@ -5,20 +5,21 @@
 //! Never does: making an ack wait for anything but the flush and the name it depends on.
 //! Left: `policy::roll`, `policy::flush`. Right: `partition`.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 
 use super::batches::Batches;
 use super::closing::Closing;
 use super::filejob::FileJob;
 use super::op_sink::{OpSink, Task};
-use super::partition::Partition;
+use super::partition::{Partition, Refusal};
 use super::sealing::SealState;
 use super::segment::{LogFile, Phase, Segment};
-use crate::format::name::{FileKind, file_name};
+use crate::format::name::{FileKind, deleted_name, file_name};
 use crate::io::op::OpenHow;
 use crate::io::{Errno, Op, Outcome};
 use crate::policy::flush::{FlushDecision, FlushState, decide};
-use crate::policy::roll::{Incoming, roll};
+use crate::policy::roll::{Incoming, draw_jitter, roll};
 use crate::types::{Micros, Offset, WallMs};
 
 impl Partition {
@@ -41,7 +42,27 @@ impl Partition {
         }
     }
 
-    fn start_segment(&mut self, wall: WallMs) {
+    /// Ends the active segment on request, unless it is empty. Gives the active one's base offset.
+    pub fn roll(&mut self, wall: WallMs) -> Result<Offset, Refusal> {
+        self.takes_appends()?;
+        if self.segments.active().staged.pos > 0 {
+            self.start_segment(wall);
+            self.wake();
+        }
+        Ok(self.segments.active().base)
+    }
+
+    /// Once a segment; the directory tells the partitions of a topic apart.
+    pub(super) fn draw_jitter(&mut self) {
+        let active = self.segments.active();
+        let mut seed = DefaultHasher::new();
+        (&self.dir, active.base.get(), active.created).hash(&mut seed);
+        let (jitter_ms, segment_ms) =
+            (self.config.segment_jitter_ms, self.config.segment_ms_bound());
+        self.segments.active_mut().jitter_ms = draw_jitter(seed.finish(), jitter_ms, segment_ms);
+    }
+
+    pub(super) fn start_segment(&mut self, wall: WallMs) {
         let base = self.marks.staged();
         let active = self.segments.active_mut();
         assert!(base > active.base, "two segments may not begin at {base}");
@@ -49,6 +70,7 @@ impl Partition {
         active.snapshot = Some(self.producers.snapshot());
         let bytes_before = active.bytes_before + active.staged.pos;
         self.segments.push(Segment::wanted(base, bytes_before, &self.config, wall));
+        self.draw_jitter();
         self.counters.rolls += 1;
         tracing::debug!(dir = %self.dir.display(), %base, "segment rolled");
     }
@@ -61,6 +83,13 @@ impl Partition {
                 let how =
                     OpenHow { write: true, create: true, exclusive: true, ..OpenHow::default() };
                 out.push(Task::Create(number), Op::Open { path, how });
+                segment.file = LogFile::Creating;
+            }
+            if segment.file == LogFile::Leftover {
+                let path = dir.join(file_name(segment.base.get(), FileKind::Log));
+                tracing::warn!(path = %path.display(), "no segment's file: renamed away");
+                let to = dir.join(deleted_name(segment.base.get(), FileKind::Log));
+                out.push(Task::Create(number), Op::Rename { from: path, to });
                 segment.file = LogFile::Creating;
             }
             if segment.file == LogFile::Closed && segment.written.pos < segment.staged.pos {
@@ -79,16 +108,18 @@ impl Partition {
     pub(super) fn on_created(&mut self, id: u32, result: Result<Outcome, Errno>, now: Micros) {
         let (number, segment) = self.segments.live_by_id(id);
         match result {
-            Ok(Outcome::File(file)) => segment.file = LogFile::Open(file),
+            Ok(Outcome::File(file)) => self.attach(number, file),
+            // What stood in the way has its other name: a start removes it.
+            Ok(Outcome::Nothing) => segment.file = LogFile::Wanted,
             Ok(other) => unreachable!("open gave {other:?}"),
             Err(errno) => {
                 // One that has its name had a file before: it was closed while idle.
                 segment.file = if segment.named { LogFile::Closed } else { LogFile::Wanted };
                 match errno {
                     _ if errno.is_transient() => {}
+                    Errno::EEXIST if !segment.named => segment.file = LogFile::Leftover,
                     // Descriptors, like space, come back: this append fails, a later one need not.
-                    Errno(libc::EMFILE | libc::ENFILE) => self.begin_undo(errno),
-                    _ if errno.is_no_space() => self.begin_undo(errno),
+                    _ if errno.is_no_descriptors() || errno.is_no_space() => self.begin_undo(errno),
                     _ => self.poison(number, 0, errno, now),
                 }
             }
@@ -141,6 +172,10 @@ impl Partition {
         let mark = segment.flushing.take().expect("a completion belongs to a flush");
         match result {
             Ok(_) => segment.flushed = mark,
+            Err(errno) if self.is_below_start(number) => {
+                tracing::warn!(dir = %self.dir.display(), %errno, "flushing deleted records");
+                self.segments.get_mut(number).expect("looked at above").flushed = mark;
+            }
             Err(errno) => self.poison(number, mark.pos, errno, now),
         }
     }
@@ -188,5 +223,6 @@ impl Partition {
         self.segments.settle();
         let spared = self.segments.active_number();
         self.segments.trim_indexes(self.config.index_cache_bytes_max, spared);
+        self.bound_sealed_files(spared);
     }
 }

@@ -4,19 +4,23 @@
 //! Left: `format::index`, `watermarks`. Right: `segments`, `partition` and its state machines.
 
 use super::config::LogConfig;
+use super::held::HeldFile;
 use super::watermarks::Mark;
+use crate::format::cut_name::CutReason;
 use crate::format::index::{self, IndexBuilder, TimeEntry};
 use crate::io::FileId;
 use crate::policy::roll::RollState;
 use crate::types::{Micros, Offset, WallMs};
 
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LogFile {
     /// To be created by the next plan.
     Wanted,
-    /// The op that creates or opens it is in flight.
+    /// A file of that name is in the way, and belongs to no segment.
+    Leftover,
+    /// The op that creates or opens it, or clears its way, is in flight.
     Creating,
-    Open(FileId),
+    Open(HeldFile),
     /// On the disk and closed: opened when a lookup or an append needs it.
     Closed,
 }
@@ -134,6 +138,12 @@ impl SegmentIndex {
         Some(index::floor_offset(entries, relative).map_or(0, |entry| u64::from(entry.pos)))
     }
 
+    /// Where the first indexed batch behind `pos` begins, if the entries are here.
+    pub fn next_indexed(&self, pos: u64) -> Option<u64> {
+        let IndexBytes::Held { offset: entries, .. } = &self.bytes else { return None };
+        index::offset_entries(entries).map(|entry| u64::from(entry.pos)).find(|at| *at > pos)
+    }
+
     /// No record newer than `timestamp` lies at or before this offset; `None` as in `floor`.
     pub fn time_floor(&self, base: Offset, timestamp: WallMs) -> Option<Offset> {
         let IndexBytes::Held { time, .. } = &self.bytes else { return None };
@@ -152,6 +162,7 @@ pub struct Damage {
     /// First offset lost, and the first one behind.
     pub first: Offset,
     pub next: Offset,
+    pub reason: CutReason,
 }
 
 #[derive(Debug)]
@@ -172,6 +183,7 @@ pub(super) struct Segment {
     pub oldest_unflushed: Option<Micros>,
     pub first_timestamp: Option<WallMs>,
     pub created: WallMs,
+    /// Of an active one, drawn once.
     pub jitter_ms: i64,
     pub index: SegmentIndex,
     /// Index state behind the last written append.
@@ -181,13 +193,17 @@ pub(super) struct Segment {
     pub damage: Vec<Damage>,
     /// Producer state as of its end, once it takes no more.
     pub snapshot: Option<Vec<u8>>,
+    /// When its file was last changed, and how long it was when that was asked.
+    pub modified: Option<(WallMs, u64)>,
+    /// When a lookup last used it, as `descriptors` counts.
+    pub used: u64,
 }
 
 impl Segment {
     /// A segment whose file is still to be created.
     pub fn wanted(base: Offset, bytes_before: u64, config: &LogConfig, now: WallMs) -> Segment {
         let index = SegmentIndex::empty(base, config);
-        let mut segment = Segment::stored(Mark { end: base, pos: 0 }, base, index, config, now);
+        let mut segment = Segment::stored(Mark { end: base, pos: 0 }, base, index, now);
         segment.file = LogFile::Wanted;
         segment.phase = Phase::Active;
         segment.named = false;
@@ -196,13 +212,7 @@ impl Segment {
     }
 
     /// A sealed segment that is on the disk up to `end`.
-    pub fn stored(
-        end: Mark,
-        base: Offset,
-        index: SegmentIndex,
-        config: &LogConfig,
-        now: WallMs,
-    ) -> Segment {
+    pub fn stored(end: Mark, base: Offset, index: SegmentIndex, now: WallMs) -> Segment {
         let index_written = index.point();
         Segment {
             base,
@@ -218,12 +228,14 @@ impl Segment {
             oldest_unflushed: None,
             first_timestamp: None,
             created: now,
-            jitter_ms: jitter(base, now, config),
+            jitter_ms: 0,
             index,
             index_written,
             bytes_before: 0,
             damage: Vec::new(),
             snapshot: None,
+            modified: None,
+            used: 0,
         }
     }
 
@@ -238,8 +250,15 @@ impl Segment {
     }
 
     pub fn open_file(&self) -> Option<FileId> {
-        match self.file {
-            LogFile::Open(file) => Some(file),
+        match &self.file {
+            LogFile::Open(file) => Some(file.id()),
+            _ => None,
+        }
+    }
+
+    pub fn held_file(&self) -> Option<HeldFile> {
+        match &self.file {
+            LogFile::Open(file) => Some(file.clone()),
             _ => None,
         }
     }
@@ -272,16 +291,4 @@ impl Segment {
             self.first_timestamp = None;
         }
     }
-}
-
-/// Drawn once a segment: below min(jitter, segment.ms), from what tells segments apart.
-fn jitter(base: Offset, now: WallMs, config: &LogConfig) -> i64 {
-    let bound = config.segment_jitter_ms.min(config.segment_ms);
-    if bound <= 0 {
-        return 0;
-    }
-    let mut mixed = (base.get() as u64) ^ (now as u64).rotate_left(32);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((mixed ^ (mixed >> 31)) % bound as u64) as i64
 }

@@ -62,6 +62,16 @@ impl Segments {
         segment
     }
 
+    /// Takes the oldest one off; never the last.
+    pub fn pop_front(&mut self) -> Segment {
+        assert!(self.list.len() > 1, "a log keeps at least one segment");
+        let segment = self.list.pop_front().expect("checked above");
+        assert_eq!(segment.phase, Phase::Sealed, "what is not sealed is not settled");
+        self.first += 1;
+        self.live = self.live.max(self.first);
+        segment
+    }
+
     /// The greatest base at or below `offset`; the first one for anything before it.
     pub fn floor(&self, offset: Offset) -> u32 {
         let above = self.list.partition_point(|segment| segment.base <= offset);
@@ -169,6 +179,10 @@ impl Segments {
         }
     }
 
+    pub fn index_bytes(&self) -> usize {
+        self.list.iter().map(held_bytes).sum()
+    }
+
     pub fn len(&self) -> usize {
         self.list.len()
     }
@@ -176,10 +190,12 @@ impl Segments {
 
 /// Index bytes that could be read from their files again.
 fn sealed_bytes(segment: &Segment) -> usize {
+    if segment.phase == Phase::Sealed { held_bytes(segment) } else { 0 }
+}
+
+fn held_bytes(segment: &Segment) -> usize {
     match &segment.index.bytes {
-        IndexBytes::Held { offset, time } if segment.phase == Phase::Sealed => {
-            offset.len() + time.len()
-        }
-        _ => 0,
+        IndexBytes::Held { offset, time } => offset.len() + time.len(),
+        IndexBytes::OnDisk => 0,
     }
 }

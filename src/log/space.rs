@@ -72,9 +72,10 @@ impl Space {
         };
         *in_flight = false;
         match result {
-            Err(errno) => Undone::Failed(errno),
-            Ok(_) if !steps.is_empty() => Undone::No,
-            Ok(_) => {
+            // Only an unlink gives this, and then there is nothing to take away.
+            Err(errno) if errno != Errno::ENOENT => Undone::Failed(errno),
+            _ if !steps.is_empty() => Undone::No,
+            _ => {
                 *self = Space::cooling(now);
                 Undone::Yes
             }

@@ -115,19 +115,28 @@ impl Partition {
         Reach { end: last.next(), bytes: before }
     }
 
-    /// The append's last offset, if it may come in.
-    fn admit(&self, batches: &Batches) -> Result<Offset, Refusal> {
+    /// Whether appends are taken at all now.
+    pub(super) fn takes_appends(&self) -> Result<(), Refusal> {
         match &self.state {
             PartitionState::Poisoned { .. } => return Err(Refusal::Poisoned),
             PartitionState::ReadOnly => return Err(Refusal::ReadOnly),
             PartitionState::Open | PartitionState::NoSpace if self.space.refuses() => {
-                return Err(Refusal::NoSpace);
+                return Err(match self.lacks_descriptors {
+                    true => Refusal::NoDescriptors,
+                    false => Refusal::NoSpace,
+                });
             }
             PartitionState::Open | PartitionState::NoSpace => {}
         }
-        if self.closing != Closing::No {
-            return Err(Refusal::Closing);
+        match self.closing {
+            Closing::No => Ok(()),
+            _ => Err(Refusal::Closing),
         }
+    }
+
+    /// The append's last offset, if it may come in.
+    fn admit(&self, batches: &Batches) -> Result<Offset, Refusal> {
+        self.takes_appends()?;
         let len_max = self.config.max_message_bytes;
         let long = batches.checked.iter().map(|s| s.len as usize).find(|len| *len > len_max);
         if let Some(len) = long {

@@ -5,8 +5,9 @@
 
 use std::path::PathBuf;
 
+use super::held::HeldFile;
 use super::partition::Partition;
-use super::segment::{IndexBytes, LogFile, Phase};
+use super::segment::{IndexBytes, Phase};
 use crate::format::index;
 use crate::format::name::{FileKind, file_name};
 use crate::io::op::OpenHow;
@@ -52,7 +53,7 @@ enum Loading {
     Nothing,
     OpeningLog,
     Opening(FileKind),
-    Reading(FileKind, FileId),
+    Reading(FileKind, HeldFile),
 }
 
 /// Makes one segment at a time readable, for one lookup.
@@ -62,9 +63,16 @@ pub(super) struct Reader {
     offset: Vec<u8>,
     time: Vec<u8>,
     failed: Option<Errno>,
+    /// The segment's file, kept open while its bytes are read.
+    held: Option<HeldFile>,
 }
 
 impl Reader {
+    /// The file that was given last, to be kept open while a range of it is in use.
+    pub fn held(&self) -> HeldFile {
+        self.held.clone().expect("a scanned segment's file is held")
+    }
+
     /// Takes the result of the open that was asked for.
     pub fn opened(
         &mut self,
@@ -73,8 +81,10 @@ impl Reader {
         result: Result<FileId, Errno>,
     ) {
         match (std::mem::take(&mut self.loading), result) {
-            (Loading::OpeningLog, Ok(file)) => partition.keep_open(number, file),
-            (Loading::Opening(kind), Ok(file)) => self.loading = Loading::Reading(kind, file),
+            (Loading::OpeningLog, Ok(file)) => partition.attach(number, file),
+            (Loading::Opening(kind), Ok(file)) => {
+                self.loading = Loading::Reading(kind, partition.lend(file));
+            }
             // Without its index a segment is scanned from its start.
             (Loading::Opening(kind), Err(Errno::ENOENT)) => self.next(partition, number, kind),
             (_, Err(errno)) => self.failed = Some(errno),
@@ -84,15 +94,14 @@ impl Reader {
 
     /// Goes on towards a readable segment; `bytes` answer its own last read.
     pub fn step(&mut self, partition: &mut Partition, number: u32, bytes: Option<&[u8]>) -> Access {
-        if let (Loading::Reading(kind, file), Some(bytes)) = (&self.loading, bytes) {
-            let (kind, file) = (*kind, *file);
+        if let (Loading::Reading(kind, _), Some(bytes)) = (&self.loading, bytes) {
+            let kind = *kind;
             let into =
                 if kind == FileKind::OffsetIndex { &mut self.offset } else { &mut self.time };
             into.extend_from_slice(bytes);
             if bytes.is_empty() || into.len() > partition.config.segment_index_bytes {
-                partition.closes.push(file);
-                partition.wake();
                 self.next(partition, number, kind);
+                partition.wake();
             }
         }
         let segment = partition.segments.get(number).expect("a lookup's segment is there");
@@ -104,7 +113,7 @@ impl Reader {
             (Loading::Opening(kind), _) => Access::Open(path(*kind), OpenHow::default()),
             (Loading::Reading(kind, file), _) => {
                 let read = if *kind == FileKind::OffsetIndex { &self.offset } else { &self.time };
-                Access::Read { file: *file, pos: read.len() as u64, max: INDEX_READ_BYTES }
+                Access::Read { file: file.id(), pos: read.len() as u64, max: INDEX_READ_BYTES }
             }
             (_, None) => {
                 self.loading = Loading::OpeningLog;
@@ -116,7 +125,11 @@ impl Reader {
                 self.loading = Loading::Opening(FileKind::OffsetIndex);
                 Access::Open(path(FileKind::OffsetIndex), OpenHow::default())
             }
-            (_, Some(file)) => Access::Ready(file),
+            (_, Some(file)) => {
+                self.held = segment.held_file();
+                partition.note_use(number);
+                Access::Ready(file)
+            }
         }
     }
 
@@ -133,21 +146,9 @@ impl Reader {
 }
 
 impl Partition {
-    fn keep_open(&mut self, number: u32, file: FileId) {
-        let segment = self.segments.get_mut(number).expect("a lookup's segment is there");
-        match segment.file {
-            LogFile::Closed => segment.file = LogFile::Open(file),
-            // Another lookup was faster.
-            _ => {
-                self.closes.push(file);
-                self.wake();
-            }
-        }
-    }
-
     fn keep_index(&mut self, number: u32, offset: Vec<u8>, time: Vec<u8>) {
         let dir = self.dir.display().to_string();
-        let segment = self.segments.get_mut(number).expect("a lookup's segment is there");
+        let Some(segment) = self.segments.get_mut(number) else { return };
         let sound = index::check_offset_index(&offset, segment.written.pos)
             .and_then(|()| index::check_time_index(&time));
         segment.index.bytes = match sound {
@@ -158,42 +159,5 @@ impl Partition {
             }
         };
         self.segments.trim_indexes(self.config.index_cache_bytes_max, number);
-    }
-
-    /// Closes sealed files beyond the `keep` newest ones; a later lookup opens them again. Only
-    /// while no reader uses a range of this partition.
-    pub fn close_sealed(&mut self, keep: usize) {
-        let mut open: usize = 0;
-        for segment in self.segments.iter_mut().rev() {
-            let sealed = segment.phase == Phase::Sealed;
-            if let Some(file) = segment.open_file().filter(|_| sealed) {
-                open += 1;
-                if open > keep {
-                    segment.file = LogFile::Closed;
-                    self.closes.push(file);
-                }
-            }
-        }
-        self.wake();
-    }
-
-    /// Closes every file of a log where nothing goes on and everything is flushed (D11); the next
-    /// append or lookup opens what it needs. Says whether it could.
-    pub fn close_idle(&mut self) -> bool {
-        let idle = self.in_flight == 0
-            && self.appender.is_idle()
-            && self.sealer.is_idle()
-            && self.space.lets_work()
-            && self.segments.iter().all(|segment| segment.flushed == segment.staged);
-        if idle && !self.is_poisoned() {
-            self.close_sealed(0);
-            for segment in self.segments.iter_mut() {
-                if let Some(file) = segment.open_file().filter(|_| segment.named) {
-                    segment.file = LogFile::Closed;
-                    self.closes.push(file);
-                }
-            }
-        }
-        idle
     }
 }

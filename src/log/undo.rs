@@ -1,4 +1,4 @@
-//! How a partition takes back what ENOSPC left half done (D12).
+//! How a partition takes back what ENOSPC left half done (D12), or too many open files.
 //!
 //! Owns: what goes, in which order. Never does: touching anything that is written.
 //! Left: `space`. Right: `partition`.
@@ -14,12 +14,16 @@ use crate::io::{Errno, Op, Outcome};
 use crate::types::Micros;
 
 impl Partition {
-    /// A write or a creation found no space: stop, let everything land, then undo.
+    /// A write or a creation found no space, or an open no descriptor: stop, let everything land,
+    /// then undo.
     pub(super) fn begin_undo(&mut self, errno: Errno) {
         if self.is_poisoned() || matches!(self.space, Space::Draining) {
             return;
         }
-        if self.state != PartitionState::NoSpace {
+        self.lacks_descriptors = errno.is_no_descriptors();
+        if self.lacks_descriptors {
+            tracing::error!(dir = %self.dir.display(), %errno, "appends fail: raise `ulimit -n`");
+        } else if self.state != PartitionState::NoSpace {
             tracing::error!(dir = %self.dir.display(), %errno, "no space: appends are refused");
             self.state = PartitionState::NoSpace;
         }
@@ -48,16 +52,22 @@ impl Partition {
         self.marks.unstage();
         self.producers.unstage(0);
         let end = self.marks.written();
-        self.waiters.fail_unwritten(AckError::NoSpace, now);
+        let error = match self.lacks_descriptors {
+            true => AckError::NoDescriptors,
+            false => AckError::NoSpace,
+        };
+        self.waiters.fail_unwritten(error, now);
         self.tail.truncate(end);
         let mut steps = VecDeque::new();
         while self.segments.active().base > end {
             let gone = self.segments.pop();
-            if let LogFile::Open(file) = gone.file {
+            if let Some(file) = gone.open_file() {
                 // Never flushed, about to be unlinked: there is no error left to lose.
+                self.files.open -= 1;
                 steps.push_back(Op::Close { file });
-                steps.push_back(Op::Unlink { path: self.log_path(gone.base) });
             }
+            // Also where its creation failed: a file that is no segment's must not stay.
+            steps.push_back(Op::Unlink { path: self.log_path(gone.base) });
         }
         if !steps.is_empty() {
             steps.push_back(Op::SyncDir { path: self.dir.clone() });
@@ -65,14 +75,23 @@ impl Partition {
         let active = self.segments.active_mut();
         active.phase = Phase::Active;
         active.unstage();
-        if let LogFile::Open(file) = active.file {
+        if let Some(file) = active.open_file() {
             steps.push_back(Op::Truncate { file, len: active.written.pos });
             steps.push_back(Op::Fdatasync { file });
         }
         self.space = match steps.is_empty() {
-            true => Space::cooling(now),
+            true => self.after_undo(now),
             false => Space::Undoing { steps, in_flight: false },
         };
+    }
+
+    /// Space takes its time to come back; descriptors are closed all the time.
+    fn after_undo(&self, now: Micros) -> Space {
+        match (self.lacks_descriptors, &self.state) {
+            (true, PartitionState::NoSpace) => Space::Trying,
+            (true, _) => Space::Fine,
+            (false, _) => Space::cooling(now),
+        }
     }
 
     pub(super) fn on_undone(&mut self, result: Result<Outcome, Errno>, now: Micros) {
@@ -82,6 +101,7 @@ impl Partition {
                 let active = self.segments.active_mut();
                 active.flushed = active.written;
                 active.oldest_unflushed = None;
+                self.space = self.after_undo(now);
             }
             Undone::Failed(errno) => {
                 let (number, pos) =

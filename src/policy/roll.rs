@@ -43,6 +43,7 @@ pub struct Incoming {
 pub enum RollReason {
     Size,
     Time,
+    /// Either index.
     IndexFull,
     /// A relative offset would pass i32 (R05).
     OffsetRange,
@@ -70,6 +71,19 @@ pub fn roll(state: &RollState, limits: &RollLimits, incoming: &Incoming) -> Opti
         return Some(RollReason::Time);
     }
     state.index_full.then_some(RollReason::IndexFull)
+}
+
+/// What a segment takes off its `segment_ms`, drawn once: below min(`jitter_ms`, `segment_ms`).
+/// `seed` tells the segments of a server apart, or they would all roll at once.
+pub fn draw_jitter(seed: u64, jitter_ms: i64, segment_ms: i64) -> i64 {
+    let bound = jitter_ms.min(segment_ms);
+    if bound <= 0 {
+        return 0;
+    }
+    let mut mixed = seed;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((mixed ^ (mixed >> 31)) % bound as u64) as i64
 }
 
 #[cfg(test)]
@@ -112,6 +126,16 @@ mod tests {
         assert_eq!(roll(&untimed, &LIMITS, &later), None);
         let waited = Incoming { now: 7091, ..incoming() };
         assert_eq!(roll(&untimed, &LIMITS, &waited), Some(RollReason::Time));
+    }
+
+    #[test]
+    fn jitter_stays_below_its_bounds_and_spreads() {
+        assert_eq!(draw_jitter(9, 0, 100), 0);
+        assert_eq!(draw_jitter(9, 100, 0), 0);
+        let drawn: Vec<i64> = (1..=1000).map(|seed| draw_jitter(seed, 500, 40)).collect();
+        assert!(drawn.iter().all(|ms| (0..40).contains(ms)));
+        let low = drawn.iter().filter(|ms| **ms < 20).count();
+        assert!((400..600).contains(&low), "{low} of 1000 in the lower half");
     }
 
     #[test]

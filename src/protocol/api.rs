@@ -36,11 +36,12 @@ pub enum Api {
     Stats,
     EpochEnd,
     LogDirs = 14,
+    Roll = 15,
 }
 
 impl Api {
     /// In the order of their numbers.
-    pub const ALL: [Api; 15] = [
+    pub const ALL: [Api; 16] = [
         Api::Hello,
         Api::Metadata,
         Api::CreateTopic,
@@ -56,6 +57,7 @@ impl Api {
         Api::Stats,
         Api::EpochEnd,
         Api::LogDirs,
+        Api::Roll,
     ];
 
     pub const fn to_wire(self) -> u8 {
@@ -82,16 +84,9 @@ impl Api {
             Api::Flush => "flush",
             Api::DeleteRecords => "delete records",
             Api::Stats => "stats",
+            Api::Roll => "roll",
             Api::EpochEnd => "end offset for epoch",
             Api::LogDirs => "describe log dirs",
-        }
-    }
-
-    /// The versions this build serves; `None`: defined, not served yet.
-    pub const fn served(self) -> Option<(u8, u8)> {
-        match self {
-            Api::DeleteRecords => None,
-            _ => Some((0, 0)),
         }
     }
 
@@ -144,13 +139,9 @@ impl RequestHeader {
         let Some(api) = Api::from_wire(self.api) else {
             return Err(self.unknown_api());
         };
-        let (min, max) = api.served().unwrap_or((1, 0));
-        if self.version < min || self.version > max {
-            let message = match api.served() {
-                None => format!("{}: not served by this version of the server", api.name()),
-                Some(_) => format!("{}: version {} is not {min}..={max}", api.name(), self.version),
-            };
-            let detail = Detail::Versions { min, max };
+        if self.version != VERSION {
+            let message = format!("{}: version {} is not {VERSION}", api.name(), self.version);
+            let detail = Detail::Versions { min: VERSION, max: VERSION };
             return Err(self.refuse(ErrorCode::UnsupportedVersion, detail, message, false));
         }
         if self.flags != 0 {

@@ -1,6 +1,6 @@
-//! List offsets, init producer, flush, delete records: small questions about one partition.
+//! List offsets, init producer, flush, delete records, roll: small questions about one partition.
 //!
-//! Owns: the bodies of apis 8 to 11. Never does: answer them.
+//! Owns: the bodies of apis 8 to 11 and 15. Never does: answer them.
 //! Left: [`super::cursor`]. Right: `shard`, `client`.
 
 use super::api::{Api, Message, Request};
@@ -77,6 +77,17 @@ pub struct DeleteRecordsRequest {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct DeleteRecordsResponse {
     pub start: Offset,
+}
+
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct RollRequest {
+    pub handle: Handle,
+}
+
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct RollResponse {
+    /// Base offset of the active segment: a new one, unless it was empty.
+    pub base: Offset,
 }
 
 impl<'a> Message<'a> for ListOffsetsRequest {
@@ -240,6 +251,39 @@ impl<'a> Message<'a> for DeleteRecordsResponse {
 
     fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
         Writer::new(out).i64(self.start.get());
+        Ok(())
+    }
+}
+
+impl<'a> Message<'a> for RollRequest {
+    fn parse(body: &'a [u8]) -> Result<Self, WireError> {
+        let mut reader = Reader::new(body);
+        let request = RollRequest { handle: Handle(reader.u32("handle")?) };
+        reader.end("roll request")?;
+        Ok(request)
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
+        Writer::new(out).u32(self.handle.0);
+        Ok(())
+    }
+}
+
+impl<'a> Request<'a> for RollRequest {
+    const API: Api = Api::Roll;
+    type Response<'r> = RollResponse;
+}
+
+impl<'a> Message<'a> for RollResponse {
+    fn parse(body: &'a [u8]) -> Result<Self, WireError> {
+        let mut reader = Reader::new(body);
+        let response = RollResponse { base: reader.offset("base offset")? };
+        reader.end("roll response")?;
+        Ok(response)
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
+        Writer::new(out).i64(self.base.get());
         Ok(())
     }
 }

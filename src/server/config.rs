@@ -124,6 +124,9 @@ flags! {
     partitions_max: u32, "RINGLOG_PARTITIONS_MAX" [value_name = "N"];
     /// Segment size of topics that set none [default: 1GiB]
     segment_bytes: Size, "RINGLOG_SEGMENT_BYTES" [value_name = "SIZE"];
+    /// What recovery may keep aside of cut tails in each partition's directory; past it nothing is
+    /// cut and the partition is read-only [default: 8GiB]
+    cut_bytes_max: Size, "RINGLOG_CUT_BYTES_MAX" [value_name = "SIZE"];
     /// A setting of topics that set none, by its name among the topics', such as
     /// retention.ms=1day; may be given many times, and as the table [topic-defaults] of the file
     #[serde(rename = "topic-defaults", deserialize_with = "defaults_table")]
@@ -131,6 +134,9 @@ flags! {
         [value_name = "KEY=VALUE", value_delimiter = ';'];
     /// How often recovery points are written down [default: 60s]
     checkpoint_interval: Span, "RINGLOG_CHECKPOINT_INTERVAL" [value_name = "TIME"];
+    /// How often each partition's segments are checked against its retention; the first time 30 s
+    /// after the start, or this much if it is less [default: 5m]
+    retention_check_interval: Span, "RINGLOG_RETENTION_CHECK_INTERVAL" [value_name = "TIME"];
     /// A producer that is silent for so long is forgotten: its next batch is taken as it comes
     /// [default: 1day]
     producer_expiration: Span, "RINGLOG_PRODUCER_EXPIRATION" [value_name = "TIME"];
@@ -223,11 +229,15 @@ pub struct Config {
     pub connections_max: usize,
     pub shard_memory_bytes: usize,
     pub partitions_max: usize,
+    pub cut_bytes_max: u64,
     /// Of topics that set none, by their names among the topics'; --flush and --segment-bytes are
     /// among them.
     pub topic_defaults: BTreeMap<String, String>,
     #[serde(serialize_with = "as_span")]
     pub checkpoint_interval: Duration,
+    /// Kafka's `log.retention.check.interval.ms`.
+    #[serde(serialize_with = "as_span")]
+    pub retention_check_interval: Duration,
     #[serde(serialize_with = "as_span")]
     pub producer_expiration: Duration,
     #[serde(serialize_with = "as_span")]
@@ -432,10 +442,15 @@ impl Config {
             connections_max: counted("connections-max", flags.connections_max, 4096, (1, 65536))?,
             shard_memory_bytes: memory as usize,
             partitions_max: counted("partitions-max", flags.partitions_max, 65536, (1, 1 << 20))?,
+            cut_bytes_max: flags.cut_bytes_max.map_or(8 * GIB, |size| size.0),
             topic_defaults,
             checkpoint_interval: flags
                 .checkpoint_interval
                 .map_or(Duration::from_secs(60), |span| span.0),
+            retention_check_interval: flags
+                .retention_check_interval
+                .map_or(Duration::from_secs(300), |span| span.0)
+                .clamp(Duration::from_millis(1), Duration::from_secs(366 * 24 * 3600)),
             producer_expiration: at_least_ms(
                 "producer-expiration",
                 flags.producer_expiration,
@@ -512,5 +527,30 @@ mod tests {
         let error = Config::resolve(core, &[0, 1]).expect_err("no such core").to_string();
         assert!(error.contains("core 9 is not allowed"), "{error}");
         assert!(toml::from_str::<Flags>("sharsd = 2").is_err());
+    }
+    #[test]
+    fn topic_defaults_come_from_flags_and_the_file_one_by_one() {
+        let file = "flush = \"each\"\n[topic-defaults]\nretention.ms = \"7days\"\n\
+                    segment.ms = 1000\n\"compression.type\" = \"zstd\"\npreallocate = false\n";
+        let file: Flags = toml::from_str(file).expect("the file parses");
+        let given = vec!["retention.ms=1h".parse().expect("a pair")];
+        let both = Flags { topic_default: Some(given), ..flags() }.or(file);
+        let config = Config::resolve(both, &[0]).expect("in bounds");
+        let of = |name: &str| config.topic_defaults.get(name).map(String::as_str);
+        assert_eq!((of("retention.ms"), of("segment.ms")), (Some("3600000"), Some("1000")));
+        assert_eq!((of("compression.type"), of("flush.policy")), (Some("zstd"), Some("each")));
+        assert_eq!(config.flush, FlushPolicy::Each);
+        for (given, hint) in [
+            ("flush.policy=os", "flush.policy is given twice"),
+            ("flush.ms=5", "both say when to flush"),
+            ("retention.hours=5", "\"retention.ms\""),
+            ("log.roll.ms=5", "\"segment.ms\""),
+            ("segment.bytes=5", "1024"),
+        ] {
+            let topic_default = Some(vec![given.parse().expect("a pair")]);
+            let wrong = Flags { topic_default, flush: Some(FlushPolicy::Each), ..flags() };
+            let why = Config::resolve(wrong, &[0]).expect_err(given).to_string();
+            assert!(why.contains(hint) && why.starts_with("--topic-default"), "{why}");
+        }
     }
 }

@@ -27,7 +27,7 @@ use crate::io::buffers::Pool;
 use crate::log::LogConfig;
 use crate::shard::catalogue::{Catalogue, TopicEntry};
 use crate::shard::histograms::{Counters, Stages};
-use crate::shard::mailbox::{Closed, FromShard, ShardBox, ToShard, Waiter};
+use crate::shard::mailbox::{Closed, FromShard, Recovered, ShardBox, ToShard, Waiter};
 use crate::types::{Handle, ShardId};
 
 /// Why the control thread cannot start or go on.
@@ -106,6 +106,10 @@ pub struct Control<I: Io> {
     pub(super) closed: Vec<Closed>,
     pub(super) offline: HashMap<Handle, String>,
     pub(super) started: Instant,
+    /// Partitions whose log start is to be written down, and who asked.
+    pub(super) starts_asked: Vec<(ShardId, Handle)>,
+    /// What opening came to, summed over the shards.
+    recovered: Recovered,
     pub(super) failed: Option<String>,
 }
 
@@ -120,6 +124,7 @@ impl<I: Io> Control<I> {
         shards: Vec<ShardBox>,
     ) -> Result<Control<I>, ControlError> {
         let log = LogConfig {
+            cut_bytes_max: config.cut_bytes_max,
             producer_expiration_ms: config.producer_expiration.as_millis() as i64,
             producer_check_interval_ms: config.producer_check_interval.as_millis() as u64,
             ..LogConfig::default()
@@ -149,6 +154,8 @@ impl<I: Io> Control<I> {
             closed: Vec::new(),
             offline: HashMap::new(),
             started: Instant::now(),
+            starts_asked: Vec::new(),
+            recovered: Recovered::default(),
             failed: None,
         };
         let first = control.homes.first().to_path_buf();
@@ -179,8 +186,9 @@ impl<I: Io> Control<I> {
     pub fn handle(&mut self, message: FromShard) {
         match message {
             FromShard::Opened { shard, handle, result } => self.opened(shard, handle, result),
-            FromShard::OpenedAll { .. } => self.opened_all(),
+            FromShard::OpenedAll { recovered, .. } => self.opened_all(&recovered),
             FromShard::Dropped { handle, .. } => self.dropped(handle),
+            FromShard::SaveStart { shard, handle } => self.starts_asked.push((shard, handle)),
             FromShard::Request { shard, waiter, api, body } => {
                 self.request(Asker { shard, waiter }, api, &body);
             }
@@ -208,13 +216,16 @@ impl<I: Io> Control<I> {
         self.created(handle, result.err());
     }
 
-    fn opened_all(&mut self) {
+    fn opened_all(&mut self, recovered: &Recovered) {
+        self.recovered.add(recovered);
         let Phase::Opening { shards_left } = self.phase else { return };
         self.phase = match shards_left {
             1 => Phase::Serving,
             more => Phase::Opening { shards_left: more - 1 },
         };
         if self.phase == Phase::Serving {
+            self.recovered.log(self.started.elapsed());
+            self.record_windows();
             for shard in &self.shards {
                 shard.send(ToShard::Serve);
             }
@@ -295,6 +306,7 @@ mod tests {
             making: false,
             dirs: Vec::new(),
             configs: Default::default(),
+            unflushed_bytes: Some(1),
         };
         first.topics.topics.push(topic);
         first.save_topics().unwrap();
@@ -307,5 +319,37 @@ mod tests {
         world.kill();
         world.faults(|faults| faults.space_bytes = None);
         assert!(control(&world).unwrap().topics.find("t").is_some());
+    }
+    /// A change of settings, cut at each of its steps: afterwards the topic has the old settings or
+    /// the new ones, and the new ones once the change was answered.
+    #[test]
+    fn a_change_of_settings_is_whole_or_not_at_all_after_a_power_cut() {
+        let with = |value: &str| [("retention.ms".to_string(), value.to_string())].into();
+        let (mut olds, mut news) = (0, 0);
+        for n in 0..60 {
+            let world = World::new(n);
+            let mut first = control(&world).unwrap();
+            first.topics.topics.push(Topic {
+                name: "t".into(),
+                id: render_uuid(random_id()),
+                partitions: 1,
+                making: false,
+                dirs: Vec::new(),
+                configs: with("1000"),
+                unflushed_bytes: None,
+            });
+            first.save_topics().unwrap();
+            world.cut_after(n % 12);
+            first.topics.topics[0].configs = with("2000");
+            let answered = first.save_topics().is_ok();
+            drop(first);
+            world.power_cut();
+            let again = control(&world).unwrap();
+            let held = again.topics.find("t").expect("the topic is there").configs.clone();
+            let is_new = held == with("2000");
+            assert!(is_new || (!answered && held == with("1000")), "cut {n}: {held:?}");
+            *(if is_new { &mut news } else { &mut olds }) += 1;
+        }
+        assert!(olds > 0 && news > 0, "{olds} old, {news} new: the cuts hit nothing");
     }
 }

@@ -46,6 +46,14 @@ pub struct Point {
     pub high_watermark: Offset,
 }
 
+/// Where a partition's log begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogStart {
+    pub topic: String,
+    pub index: u32,
+    pub offset: Offset,
+}
+
 /// A checkpoint's rows, and whether its file says the same.
 #[derive(Debug, Default)]
 struct Rows {
@@ -311,6 +319,23 @@ impl Home {
         self.rows[Checkpoint::RecoveryPoint as usize].is_written = false;
         let written = self.write_changed(b);
         self.unless_full(written)
+    }
+
+    /// Takes log starts over and replaces their checkpoint.
+    pub fn write_log_starts<I: Io>(
+        &mut self,
+        b: &mut Blocking<'_, I>,
+        starts: &[LogStart],
+    ) -> Result<(), DataDirError> {
+        let rows = &mut self.rows[Checkpoint::LogStart as usize];
+        for start in starts {
+            rows.set(key(&start.topic, start.index), start.offset);
+        }
+        if !rows.is_written {
+            self.dir.replace_checkpoint(b, Checkpoint::LogStart, &rows.offsets)?;
+            rows.is_written = true;
+        }
+        Ok(())
     }
 
     /// The very last thing of a clean stop (D9).

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
-use super::datadir::{FoundPartition, Home, Point};
+use super::datadir::{FoundPartition, Home, LogStart, Point};
 use super::topics::{Topic, TopicFile};
 use crate::io::blocking::Blocking;
 use crate::io::lock::DirLock;
@@ -93,6 +93,10 @@ impl Homes {
             let home = self.dirs[at].home.as_ref().expect("it is online");
             home.partitions().iter().map(move |found| (at, found))
         })
+    }
+
+    pub fn is_online(&self, at: usize) -> bool {
+        self.dirs[at].failed.is_none() && self.dirs[at].home.is_some()
     }
 
     /// The directory that holds a partition, online or not.
@@ -221,6 +225,24 @@ impl Homes {
             }
         }
         self.each_online(|at, home| home.write_checkpoints(b, &by_dir[at]))
+    }
+
+    /// Replaces the checkpoints of log starts where one of these lies; what failed where.
+    pub fn write_log_starts<I: Io>(
+        &mut self,
+        b: &mut Blocking<'_, I>,
+        starts: &[LogStart],
+    ) -> Vec<(usize, DataDirError)> {
+        let mut by_dir: Vec<Vec<LogStart>> = self.dirs.iter().map(|_| Vec::new()).collect();
+        for start in starts {
+            if let Some(at) = self.place(&start.topic, start.index) {
+                by_dir[at].push(start.clone());
+            }
+        }
+        self.each_online(|at, home| match by_dir[at].is_empty() {
+            true => Ok(()),
+            false => home.write_log_starts(b, &by_dir[at]),
+        })
     }
 
     /// The last thing of a stop: each directory that `is_clean` says yes to gets its marker (D9).

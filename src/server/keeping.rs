@@ -4,17 +4,17 @@
 //! Owns: when a failed operation takes a directory offline, and which directories stop clean. Never
 //! does: answer requests. Left: `homes`, `removal`. Right: `control`, `run` (which gives the time).
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::control::{Control, Phase};
-use super::datadir::Point;
+use super::datadir::{LogStart, Point};
 use crate::io::Io;
 use crate::io::blocking::Blocking;
 use crate::log::datadir::DataDirError;
 use crate::shard::catalogue::STATE_NOT_OPEN;
-use crate::shard::mailbox::ToShard;
+use crate::shard::mailbox::{FromShard, MAILBOX_MESSAGES_MAX, ToShard};
 use crate::types::{Handle, Micros, Offset};
 
 impl<I: Io> Control<I> {
@@ -48,6 +48,44 @@ impl<I: Io> Control<I> {
         {
             tracing::error!("{error}; trying again at the next checkpoint");
         }
+    }
+
+    /// What has come by now; one write covers all the log starts that were asked for in it.
+    pub fn handle_all(&mut self, first: FromShard, more: impl Iterator<Item = FromShard>) {
+        self.handle(first);
+        more.take(MAILBOX_MESSAGES_MAX).for_each(|message| self.handle(message));
+        self.save_starts();
+    }
+
+    /// Writes the log starts down that shards asked for, all at once, and tells them: deleted
+    /// records are acked when a restart would know of it.
+    fn save_starts(&mut self) {
+        let asked = std::mem::take(&mut self.starts_asked);
+        if asked.is_empty() {
+            return;
+        }
+        let catalogue = Arc::clone(&self.catalogue);
+        let mut starts = HashMap::new();
+        let wanted: HashSet<Handle> = asked.iter().map(|(_, handle)| *handle).collect();
+        for topic in catalogue.topics() {
+            for one in topic.partitions.iter().filter(|one| wanted.contains(&one.handle)) {
+                let offset = Offset::new(one.marks.now().start).unwrap_or(Offset::ZERO);
+                let (topic, index) = (topic.name.clone(), one.index);
+                starts.insert(one.handle, LogStart { topic, index, offset });
+            }
+        }
+        let rows: Vec<LogStart> = starts.values().cloned().collect();
+        let mut blocking = Blocking::new(&mut self.io, self.pool.clone());
+        let failed = self.homes.write_log_starts(&mut blocking, &rows);
+        for (shard, handle) in asked {
+            let saved = starts.get(&handle).filter(|start| {
+                let at = self.homes.place(&start.topic, start.index);
+                let is_online = |at: &usize| self.homes.is_online(*at);
+                at.filter(is_online).is_some_and(|at| failed.iter().all(|(dir, _)| *dir != at))
+            });
+            self.send(shard, ToShard::StartSaved(handle, saved.map(|start| start.offset)));
+        }
+        self.storage_failed(failed);
     }
 
     /// When something deleted now is to be removed.

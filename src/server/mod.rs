@@ -9,6 +9,7 @@ pub mod control;
 mod datadir;
 pub mod homes;
 mod keeping;
+mod limits;
 mod log_dirs;
 mod opening;
 mod producer_ids;
@@ -18,5 +19,6 @@ mod run;
 mod topic_config;
 pub mod topics;
 mod units;
+mod window;
 
 pub use run::{RunError, Running, run, start};

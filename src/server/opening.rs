@@ -92,6 +92,7 @@ impl<I: Io> Control<I> {
                     making: false,
                     dirs: Vec::new(),
                     configs: Default::default(),
+                    unflushed_bytes: None,
                 });
                 self.topics.topics.len() - 1
             });
@@ -207,7 +208,7 @@ impl<I: Io> Control<I> {
     }
 
     /// What holds for a topic; what of it does not is logged.
-    fn settings_of(&self, topic: &Topic) -> Settings {
+    pub(super) fn settings_of(&self, topic: &Topic) -> Settings {
         let resolved = self.defaults.resolve(&topic.configs).unwrap_or_else(|why| {
             let name = &topic.name;
             tracing::error!("topic {name:?}: {why}; serving it with the settings that hold");
@@ -266,6 +267,7 @@ impl<I: Io> Control<I> {
                 index: *index,
                 settings: settings.clone(),
                 clean: is_new || home.was_clean(),
+                unflushed_max: topic.unflushed_bytes,
                 recovery_point: home.recovery_point(&topic.name, *index),
                 log_start: home.log_start(&topic.name, *index),
                 marks: Arc::clone(marks),

@@ -19,6 +19,7 @@ use super::control::{Asker, Control, Waiting, legal, topic_id};
 use super::datadir::random_id;
 use super::topic_config::{Defaults, Resolved, Row, canonical, known_name};
 use super::topics::{Deleted, Topic};
+use super::window;
 use crate::errors::ErrorCode;
 use crate::format::identity::render_uuid;
 use crate::io::Io;
@@ -29,7 +30,7 @@ use crate::protocol::topics::{
     AlterRequest, AlterResponse, ConfigEntry, CreateRequest, CreateResponse, DeleteRequest,
     DeleteResponse, DescribeRequest, DescribeResponse, Notices, PartitionInfo, Placed,
 };
-use crate::shard::catalogue::{Catalogue, STATE_NAMES, TopicEntry, handle_index};
+use crate::shard::catalogue::{Catalogue, PartitionEntry, STATE_NAMES, TopicEntry, handle_index};
 use crate::shard::histograms::{Counters, Stages};
 use crate::shard::mailbox::ToShard;
 use crate::types::Handle;
@@ -97,7 +98,7 @@ impl<I: Io> Control<I> {
             let value = canonical(key, value).map_err(wrong)?;
             configs.insert(key.to_string(), value);
         }
-        let notices = self.defaults.resolve(&configs).map_err(wrong)?.notices;
+        let Resolved { settings, notices, .. } = self.defaults.resolve(&configs).map_err(wrong)?;
         let places = self.homes.choose(request.partitions).ok_or_else(|| {
             (ErrorCode::KafkaStorageError, "every data directory is offline".to_string())
         })?;
@@ -108,6 +109,7 @@ impl<I: Io> Control<I> {
             making: true,
             dirs: self.topics.numbers_of(places.iter().filter_map(|&at| self.homes.number(at))),
             configs,
+            unflushed_bytes: window::of(&settings.log),
         };
         self.make_topic(topic.clone(), &places)?;
         let (entry, orders) = self.entry(&topic, true);
@@ -296,12 +298,13 @@ impl<I: Io> Control<I> {
         let request = DescribeRequest::parse(bytes).map_err(invalid)?;
         let entry = self.known(request.name)?;
         let resolved = self.resolved(&entry.name);
+        let states: Vec<String> = entry.partitions.iter().map(|one| self.state(one)).collect();
         let partitions = entry
             .partitions
             .iter()
-            .map(|partition| {
+            .zip(&states)
+            .map(|(partition, state)| {
                 let marks = partition.marks.now();
-                let state = STATE_NAMES.get(marks.state as usize).copied().unwrap_or("unknown");
                 PartitionInfo {
                     index: partition.index,
                     handle: partition.handle,
@@ -314,12 +317,25 @@ impl<I: Io> Control<I> {
                     leader_epoch: marks.epoch as i32,
                     bytes: marks.bytes as u64,
                     segments: marks.segments as u32,
-                    state: self.offline.get(&partition.handle).map_or(state, String::as_str),
+                    state,
                 }
             })
             .collect();
         let (configs, notices) = config_entries(&resolved);
         body(&DescribeResponse { name: &entry.name, id: entry.id, configs, partitions, notices })
+    }
+
+    /// What is wrong with a partition, in words.
+    fn state(&self, partition: &PartitionEntry) -> String {
+        if let Some(why) = self.offline.get(&partition.handle) {
+            return why.clone();
+        }
+        let marks = partition.marks.now();
+        let state = STATE_NAMES.get(marks.state as usize).copied().unwrap_or("unknown");
+        match (marks.damaged, marks.damaged_from) {
+            (0, _) => state.to_string(),
+            (ranges, from) => format!("{state}; damaged: {ranges}, first at offset {from}"),
+        }
     }
 
     fn alter(&mut self, bytes: &[u8]) -> Result<Vec<u8>, Refused> {
@@ -332,6 +348,11 @@ impl<I: Io> Control<I> {
         let altered = changed(&self.defaults, &topic.configs, &request.changes).map_err(wrong)?;
         topic.configs = altered;
         let resolved = self.resolved(&entry.name);
+        if let Some(topic) = self.topics.topics.iter_mut().find(|t| t.name == entry.name) {
+            // On the disk before any shard hears of the policy (D6).
+            let window = window::of(&resolved.settings.log);
+            topic.unflushed_bytes = window::larger(topic.unflushed_bytes, window);
+        }
         if let Err(error) = self.save_topics() {
             self.topics = before;
             return Err((ErrorCode::KafkaStorageError, error.to_string()));

@@ -18,6 +18,7 @@ use super::config::{
 };
 use super::control::{Control, ControlError, Phase};
 use super::homes::Homes;
+use super::limits::Shares;
 use crate::format::validate::Depth;
 use crate::io::blocking::Blocking;
 use crate::io::buffers::Pool;
@@ -27,7 +28,7 @@ use crate::io::op::Waker;
 use crate::io::probe::{DirFacts, Features};
 use crate::io::syscall::{SyscallIo, SyscallOptions};
 use crate::io::uring::{UringIo, UringOptions, WritePath};
-use crate::io::{Errno, FileId, Io, affinity, signal};
+use crate::io::{Errno, FileId, Io, affinity, kernel, signal};
 use crate::shard::mailbox::{ControlBox, FromShard, MAILBOX_MESSAGES_MAX, ShardBox, ToShard};
 use crate::shard::{FetchPath, Hello, Shard, ShardConfig};
 use crate::types::{AckLevel, Micros, ShardId};
@@ -107,7 +108,7 @@ pub fn start(flags: Flags) -> Result<Running, RunError> {
         tracing::info!("setting {line}");
     }
     match signal::raise_nofile() {
-        Ok(limit) => tracing::info!("open files: {limit:?}"),
+        Ok(_) => {}
         Err(errno) => tracing::warn!("open files: the limit stays as it is: {errno}"),
     }
     let (to_control, from_shards) = sync_channel(MAILBOX_MESSAGES_MAX);
@@ -133,18 +134,7 @@ fn serve(
     messages: &Receiver<FromShard>,
     ready: &SyncSender<Vec<SocketAddr>>,
 ) -> Result<(), RunError> {
-    let features = Features::probe();
-    let kind = match config.engine {
-        EngineFlag::Auto => EngineKind::Auto,
-        EngineFlag::Uring => EngineKind::Uring,
-        EngineFlag::Syscall => EngineKind::Syscall,
-    };
-    let mut chosen =
-        engine::choose(kind, &features).map_err(|e| RunError::Engine(e.to_string()))?;
-    match chosen.is_fallback {
-        true => tracing::warn!("engine {}: {}", chosen.kind, chosen.why),
-        false => tracing::info!("engine {}: {}", chosen.kind, chosen.why),
-    }
+    let mut chosen = choose_engine(&config)?;
     let mut io = SyscallIo::new(SyscallOptions::inline())
         .map_err(|e| RunError::Engine(format!("the control thread's engine: {e}")))?;
     let mut blocking = Blocking::new(&mut io, Pool::new(64 << 20));
@@ -166,6 +156,7 @@ fn serve(
     let addresses = threads.addresses.clone();
     let boxes = threads.boxes.clone();
     threads.introduce(hello(&config, &chosen, &homes, &addresses));
+    tracing::info!("{}", shares(&config).line(homes.found().count()));
     let interval = config.checkpoint_interval;
     let mut control = Control::new(io, config, homes, topics, boxes)?;
     control.open_all();
@@ -175,7 +166,7 @@ fn serve(
         let left = next.saturating_duration_since(Instant::now());
         let wait = control.removal_due().map_or(left, |due| due.min(left));
         match messages.recv_timeout(wait) {
-            Ok(message) => control.handle(message),
+            Ok(message) => control.handle_all(message, messages.try_iter()),
             Err(RecvTimeoutError::Timeout) if Instant::now() >= next => {
                 control.checkpoint();
                 next = Instant::now() + interval;
@@ -192,6 +183,21 @@ fn serve(
     threads.join();
     // The locks of the data directories go with `control`, behind everything else.
     control.failure().map_or(Ok(()), |why| Err(RunError::Failed(why)))
+}
+
+fn choose_engine(config: &Config) -> Result<Chosen, RunError> {
+    let kind = match config.engine {
+        EngineFlag::Auto => EngineKind::Auto,
+        EngineFlag::Uring => EngineKind::Uring,
+        EngineFlag::Syscall => EngineKind::Syscall,
+    };
+    let chosen = engine::choose(kind, &Features::probe());
+    let chosen = chosen.map_err(|e| RunError::Engine(e.to_string()))?;
+    match chosen.is_fallback {
+        true => tracing::warn!("engine {}: {}", chosen.kind, chosen.why),
+        false => tracing::info!("engine {}: {}", chosen.kind, chosen.why),
+    }
+    Ok(chosen)
 }
 
 fn may_fall_back(config: &Config, chosen: &Chosen) -> bool {
@@ -445,6 +451,12 @@ fn listen<I: Io>(io: &mut I, addr: SocketAddr) -> Result<(FileId, SocketAddr), E
     }
 }
 
+/// Of the limit that holds now: it was raised at the start.
+fn shares(config: &Config) -> Shares {
+    let limit = kernel::nofile().soft;
+    Shares::new(limit, u64::from(config.shards), config.connections_max as u64)
+}
+
 fn shard_config(id: ShardId, config: &Config, hello: Hello) -> ShardConfig {
     ShardConfig {
         id,
@@ -462,6 +474,8 @@ fn shard_config(id: ShardId, config: &Config, hello: Hello) -> ShardConfig {
         in_flight_max: config.in_flight_max,
         connections_max: config.connections_max,
         stop_timeout: Micros(config.stop_timeout.min(Duration::from_secs(3600)).as_micros() as u64),
+        retention_interval: Micros(config.retention_check_interval.as_micros() as u64),
+        files_max: shares(config).files_per_shard,
         hello,
     }
 }

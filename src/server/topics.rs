@@ -70,6 +70,9 @@ pub struct Topic {
     /// Overrides only, by Kafka's name or ours.
     #[serde(default)]
     pub configs: BTreeMap<String, String>,
+    /// The most that may be written and not flushed when the power goes, as `window` keeps it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unflushed_bytes: Option<u64>,
 }
 
 /// A directory is the same one wherever the server was started from.
@@ -167,6 +170,7 @@ mod tests {
             making: true,
             dirs: vec![0, 1, 0],
             configs: [("segment.bytes".to_string(), "1048576".to_string())].into(),
+            unflushed_bytes: Some(7),
         };
         let mut file = TopicFile { generation: 9, topics: vec![topic], ..TopicFile::default() };
         file.deleted.push(Deleted { name: "b".into(), id: "AAAAAAAAAAAAAAAAAAAAAg".into() });

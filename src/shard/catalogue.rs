@@ -65,6 +65,9 @@ marks! {
     segments,
     /// Everything below is flushed and trimmed: where a scan after a crash starts.
     recovery_point,
+    /// Ranges known to be damaged on the disk, and the first offset in the first of them.
+    damaged,
+    damaged_from,
     /// 0 open, 1 read-only, 2 no space, 3 poisoned, 4 closed, 5 not open.
     state,
 }

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use super::mailbox::Waiter;
 use crate::io::buffers::{CLASS_BYTES, Group, Pool, Slice, Window};
 use crate::io::{FileId, Op};
+use crate::log::HeldFile;
 use crate::protocol::produce::ProduceResponse;
 use crate::types::{Micros, WallMs};
 
@@ -66,7 +67,7 @@ impl ConnId {
 #[derive(Debug)]
 pub enum Piece {
     Bytes(Slice),
-    File { file: FileId, pos: u64, len: u32 },
+    File { file: HeldFile, pos: u64, len: u32 },
 }
 
 impl Piece {
@@ -98,6 +99,8 @@ pub enum State {
     },
     /// Waits until what was staged before it is durable.
     Flush,
+    /// Waits until the log start it moved is on the disk.
+    DeleteRecords,
     /// Parsed, runs when it is the first unanswered one.
     FetchQueued(Box<super::fetch::Ask>),
     /// Runs as this job.
@@ -165,6 +168,8 @@ pub struct Conn {
     pub moved_at: Micros,
     /// Spare group, kept for its capacity.
     group: Option<Group>,
+    /// The file that a sendfile under way sends from.
+    sending_from: Option<HeldFile>,
 }
 
 impl Conn {
@@ -191,6 +196,7 @@ impl Conn {
             half_frame: false,
             moved_at: now,
             group: None,
+            sending_from: None,
         }
     }
 
@@ -304,9 +310,11 @@ impl Conn {
             return None;
         }
         if let Some(Piece::File { file, pos, len }) = self.out.front() {
-            let (file, pos, len) = (*file, *pos, *len);
+            let (held, pos, len) = (file.clone(), *pos, *len);
             self.out.pop_front();
             self.sending = true;
+            let file = held.id();
+            self.sending_from = Some(held);
             return Some(Op::Sendfile { socket: self.socket, file, pos, len });
         }
         let mut bufs = self.group.take().unwrap_or_default();
@@ -354,6 +362,9 @@ impl Conn {
             other => unreachable!("{other:?} sends nothing"),
         };
         self.sending = rest.is_some();
+        if rest.is_none() {
+            self.sending_from = None;
+        }
         rest
     }
 
@@ -508,7 +519,7 @@ mod tests {
         let mut conn = conn();
         conn.queue(Piece::Bytes(pool.copied(b"abcd").unwrap()));
         conn.mark_leaving(LeavingKind::Produce, Micros(1), Micros(2));
-        conn.queue(Piece::File { file: conn.socket, pos: 10, len: 6 });
+        conn.queue(Piece::File { file: HeldFile::new(conn.socket), pos: 10, len: 6 });
         conn.mark_leaving(LeavingKind::Fetch, Micros(1), Micros(2));
         let op = conn.next_send().unwrap();
         assert!(matches!(op, Op::Send { more: true, .. }));

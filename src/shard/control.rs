@@ -1,5 +1,5 @@
-//! The cold requests: hello, metadata, offsets, flush here; topics and stats through the control
-//! thread.
+//! The cold requests: hello, metadata, offsets and flush here, deletions and rolls in `retain`,
+//! topics and stats through the control thread.
 //!
 //! Owns: what each cold request is answered, and the mail from the control thread. Never does: wait
 //! for the control thread. Left: `protocol`, `mailbox`, `catalogue`. Right: `produce` (hands the
@@ -68,6 +68,8 @@ impl<I: Io> Shard<I> {
             Api::Fetch => self.fetch(id, header, body),
             Api::ListOffsets => self.list_offsets(id, header, body),
             Api::Flush => self.flush(id, header, body),
+            Api::DeleteRecords => self.delete_records(id, header, body),
+            Api::Roll => self.roll(id, header, body),
             Api::EpochEnd => self.epoch_end(id, header, body),
             _ => {
                 self.forward(id, header, body);
@@ -85,7 +87,7 @@ impl<I: Io> Shard<I> {
         let hello = &self.config.hello;
         let response = HelloResponse {
             server: &hello.server,
-            features: features::IDEMPOTENCE,
+            features: features::DELETE_RECORDS | features::IDEMPOTENCE,
             limits: Limits {
                 frame_bytes_max: self.config.frame_bytes_max,
                 in_flight_max: self.config.in_flight_max as u32,
@@ -234,7 +236,10 @@ impl<I: Io> Shard<I> {
         let shard = self.config.id;
         match message {
             ToShard::Open(spec) => self.open_partition(spec),
-            ToShard::OpenedAll => self.control.send(FromShard::OpenedAll { shard }),
+            ToShard::OpenedAll => {
+                let recovered = self.recovered;
+                self.control.send(FromShard::OpenedAll { shard, recovered });
+            }
             ToShard::Serve => {
                 self.life = Life::Serving;
                 self.accept();
@@ -253,6 +258,7 @@ impl<I: Io> Shard<I> {
                     self.parts.touch(slot);
                 }
             }
+            ToShard::StartSaved(handle, saved) => self.start_saved(handle, saved),
             ToShard::Catalogue(catalogue) => self.catalogue = catalogue,
             ToShard::Reply { to, error, body } => self.control_replied(to, error, &body),
             ToShard::Snapshot => self.snapshot(),
@@ -289,6 +295,9 @@ impl<I: Io> Shard<I> {
     fn snapshot(&mut self) {
         let mut counters = self.counters;
         counters.connections_open = self.conns.open() as u64;
+        counters.recovery_read_bytes = self.recovered.scanned_bytes;
+        counters.recovery_cuts = self.recovered.cuts;
+        counters.recovery_cut_bytes = self.recovered.cut_bytes;
         let io = self.io.counters();
         counters.io_submitted = io.submitted;
         counters.io_enters = io.enters;
@@ -304,6 +313,11 @@ impl<I: Io> Shard<I> {
                 counters.flushes += one.flushes;
                 counters.flush_waiters += one.acks;
                 counters.segments_rolled += one.rolls;
+                counters.segments_deleted += one.segments_deleted;
+                counters.bytes_deleted += one.bytes_deleted;
+                counters.segments_from_the_future += one.segments_from_the_future;
+                counters.files_open += known.partition.open_files() as u64;
+                counters.damaged_ranges += known.partition.damage().0;
                 counters.duplicates += one.duplicates;
                 counters.out_of_order += one.out_of_order;
                 counters.producers_known += known.partition.producers_known() as u64;

@@ -154,11 +154,16 @@ impl Fetch {
         }
     }
 
-    /// Starts over: after bytes arrived or the deadline passed.
-    pub fn restart(&mut self, now: Micros) {
+    /// Lets go of the files that were found: a wait may be long.
+    pub fn forget_found(&mut self) {
         self.found.clear();
         self.found_bytes = 0;
         self.lookup = None;
+    }
+
+    /// Starts over: after bytes arrived or the deadline passed.
+    pub fn restart(&mut self, now: Micros) {
+        self.forget_found();
         self.began = now;
         self.phase = Phase::Locating;
     }
@@ -260,7 +265,7 @@ impl Fetch {
                 pieces.push(Piece::Bytes(copy(&heads)));
                 heads.clear();
                 pieces.push(Piece::File {
-                    file: range.file,
+                    file: range.file.clone(),
                     pos: range.pos,
                     len: range.len as u32,
                 });

@@ -146,6 +146,20 @@ counters! {
     /// Acks that waited for a flush; over `flushes` it is waiters a flush.
     flush_waiters,
     segments_rolled,
+    /// Retention and deleted records.
+    segments_deleted,
+    bytes_deleted,
+    /// Segments whose age is their file's, because a timestamp lies in the future.
+    segments_from_the_future,
+    /// Descriptors of logs' files, now.
+    files_open,
+    /// Bytes of batches that recovery read.
+    recovery_read_bytes,
+    /// Places where recovery cut a log, and the bytes it keeps aside of them.
+    recovery_cuts,
+    recovery_cut_bytes,
+    /// Ranges known to be damaged on the disk.
+    damaged_ranges,
     /// Batches of idempotent producers that were in the log already.
     duplicates,
     /// Produce requests refused for a gap in a producer's sequences.

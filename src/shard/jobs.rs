@@ -165,7 +165,12 @@ impl<I: Io> Shard<I> {
 
     pub(super) fn drive(&mut self, id: u32, came: Option<Came>) {
         match self.jobs.take(id) {
-            None => {}
+            // The job ended early; a file that was opened for it has no other owner.
+            None => {
+                if let Some((Op::Open { .. }, Ok(Outcome::File(file)))) = came {
+                    self.submit(Op::Close { file }, Label::Ignore);
+                }
+            }
             Some(Job::Fetch(mut fetch)) => {
                 let done = self.step_fetch(id, &mut fetch, came);
                 self.jobs.put_back(id, Job::Fetch(fetch));
@@ -248,6 +253,7 @@ impl<I: Io> Shard<I> {
             return fail(code, message, Detail::None, (-1, -1));
         };
         let known = self.parts.get(slot)?;
+        known.used = true;
         let partition = &mut known.partition;
         let range = (partition.log_start().get(), partition.high_watermark().get());
         let Some(offset) = Offset::new(part.offset) else {
@@ -293,6 +299,7 @@ impl<I: Io> Shard<I> {
 
     fn park(&mut self, id: u32, fetch: &mut Fetch) -> Option<Answer> {
         self.counters.fetches_parked += 1;
+        fetch.forget_found();
         fetch.phase = Phase::Parked;
         for part in &fetch.ask.parts {
             if let Some(slot) = self.parts.find(part.handle)
@@ -344,7 +351,7 @@ impl<I: Io> Shard<I> {
             window.extend_from_slice(&head);
             if let Some(range) = fetch.range(at) {
                 let op = Op::Read {
-                    file: range.file,
+                    file: range.file.id(),
                     pos: range.pos,
                     max: range.len as u32,
                     into: window,

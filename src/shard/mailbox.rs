@@ -57,6 +57,8 @@ pub struct PartitionSpec {
     pub settings: Settings,
     /// The last stop of this directory was clean.
     pub clean: bool,
+    /// The largest unflushed window since its last recovery (D6).
+    pub unflushed_max: Option<u64>,
     pub recovery_point: Option<Offset>,
     pub log_start: Option<Offset>,
     pub marks: Arc<Marks>,
@@ -76,6 +78,8 @@ pub enum ToShard {
         why: Arc<str>,
     },
     Alter(Handle, Box<Settings>),
+    /// The log start of the partition is on the disk up to here; `None`: it could not be written.
+    StartSaved(Handle, Option<Offset>),
     Catalogue(Arc<Catalogue>),
     /// The control thread's answer to a forwarded request.
     Reply {
@@ -97,6 +101,38 @@ pub struct Closed {
     pub clean: bool,
 }
 
+/// What opening partitions came to.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    pub partitions: u64,
+    /// Bytes of batches read, of so many that there are.
+    pub scanned_bytes: u64,
+    pub log_bytes: u64,
+    pub cuts: u64,
+    pub cut_bytes: u64,
+    pub damaged: u64,
+}
+
+impl Recovered {
+    pub fn add(&mut self, other: &Recovered) {
+        self.partitions += other.partitions;
+        self.scanned_bytes += other.scanned_bytes;
+        self.log_bytes += other.log_bytes;
+        self.cuts += other.cuts;
+        self.cut_bytes += other.cut_bytes;
+        self.damaged += other.damaged;
+    }
+
+    /// One line for all partitions (R19).
+    pub fn log(&self, took: std::time::Duration) {
+        let Recovered { partitions, scanned_bytes, log_bytes, cuts, cut_bytes, damaged } = *self;
+        tracing::info!(
+            "opened {partitions} partitions in {took:?}: read {scanned_bytes} of {log_bytes} \
+             bytes, cut {cut_bytes} in {cuts} places, damaged ranges: {damaged}"
+        );
+    }
+}
+
 #[derive(Debug)]
 pub enum FromShard {
     Opened {
@@ -107,8 +143,14 @@ pub enum FromShard {
     },
     OpenedAll {
         shard: ShardId,
+        recovered: Recovered,
     },
     Dropped {
+        shard: ShardId,
+        handle: Handle,
+    },
+    /// Write down the log start that the partition's marks show, and say so.
+    SaveStart {
         shard: ShardId,
         handle: Handle,
     },
@@ -184,7 +226,7 @@ impl ControlBox {
     }
 
     /// Room for a client's request? One that finds none is answered OVERLOADED, so that `held`
-    /// only ever grows by what the control thread itself asked for.
+    /// only ever grows by what the control thread itself asked for, and one message a partition.
     pub fn has_room(&self) -> bool {
         self.held.is_empty()
     }

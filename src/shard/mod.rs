@@ -12,6 +12,7 @@ mod conn;
 mod conns;
 mod control;
 mod fetch;
+mod files;
 mod jobs;
 mod offline;
 mod offsets;
@@ -19,6 +20,7 @@ mod parts;
 mod produce;
 mod reencode;
 mod reopen;
+mod retain;
 mod tick;
 
 use std::collections::VecDeque;
@@ -35,7 +37,7 @@ use catalogue::Catalogue;
 use conns::Conns;
 use histograms::{Counters, Stages};
 use jobs::Jobs;
-use mailbox::{Closed, ControlBox, ToShard};
+use mailbox::{Closed, ControlBox, Recovered, ToShard};
 use parts::Parts;
 
 /// How fetched bytes reach the socket.
@@ -60,6 +62,10 @@ pub struct ShardConfig {
     pub in_flight_max: usize,
     pub connections_max: usize,
     pub stop_timeout: Micros,
+    /// Kafka's `log.retention.check.interval.ms`.
+    pub retention_interval: Micros,
+    /// Descriptors that the files of this shard's logs may take.
+    pub files_max: usize,
     pub hello: Hello,
 }
 
@@ -108,6 +114,8 @@ pub struct Shard<I: Io> {
     control: ControlBox,
     stages: Stages,
     counters: Counters,
+    /// What opening this shard's partitions came to.
+    recovered: Recovered,
     scratch: Scratch,
     reencoder: Reencoder,
     /// The batches of a request as they are to be stored, until they have a slice of their own.
@@ -158,6 +166,7 @@ impl<I: Io> Shard<I> {
             control,
             stages: Stages::default(),
             counters: Counters::default(),
+            recovered: Recovered::default(),
             scratch: Scratch::new(),
             reencoder: Reencoder::default(),
             reencoded: Vec::new(),

@@ -62,7 +62,9 @@ impl<I: Io> Shard<I> {
             let (code, message, detail) = self.not_here(job.handle);
             return job.failed(code, &message, detail);
         };
-        let partition = &mut self.parts.get(slot)?.partition;
+        let known = self.parts.get(slot)?;
+        known.used = true;
+        let partition = &mut known.partition;
         let when = match job.timestamp {
             special::LATEST => {
                 let end = partition.end_for(job.view);

@@ -10,9 +10,11 @@ use std::sync::Arc;
 
 use super::catalogue::{Marks, MarksNow, Owner, STATE_NOT_OPEN, STATE_POISONED, handle_index};
 use super::conn::{Answer, ConnId, State};
+use super::files::OpenFiles;
 use super::histograms::Stage;
-use super::mailbox::{Closed, FromShard, PartitionSpec, Settings, Waiter};
+use super::mailbox::{Closed, FromShard, PartitionSpec, Recovered, Settings, Waiter};
 use super::reopen::REOPEN_AFTER;
+use super::retain::first_pass;
 use super::tick::Label;
 use super::{Life, Shard};
 use crate::errors::ErrorCode;
@@ -48,6 +50,12 @@ pub struct Slot {
     pub(super) spec: Box<PartitionSpec>,
     /// When a read-only partition is opened again.
     pub(super) reopen_at: Micros,
+    /// Files it had open when it was last looked at.
+    pub(super) files_counted: usize,
+    /// A request came for it since its files were last looked at.
+    pub(super) used: bool,
+    /// When its next retention pass is due.
+    pub(super) retain_at: Micros,
     /// Until when nothing more is said of records older than the retention (R44).
     pub(super) old_said: Micros,
     touched: bool,
@@ -68,6 +76,7 @@ pub struct Parts {
     /// Handle index -> slot + 1.
     by_index: Vec<u32>,
     touched: Vec<u32>,
+    pub(super) files: OpenFiles,
     deadlines: BinaryHeap<Reverse<(Micros, u32)>>,
     /// Partitions that cannot be served here, and why.
     pub(super) offline: HashMap<Handle, Arc<str>>,
@@ -84,7 +93,13 @@ impl Parts {
         self.slots.get_mut(slot as usize)?.as_mut()
     }
 
-    fn add(&mut self, spec: Box<PartitionSpec>, partition: Partition, now: Micros) -> u32 {
+    fn add(
+        &mut self,
+        spec: Box<PartitionSpec>,
+        partition: Partition,
+        now: Micros,
+        retain_at: Micros,
+    ) -> u32 {
         let high_seen = partition.high_watermark();
         let handle = spec.handle;
         let slot = Slot {
@@ -95,6 +110,9 @@ impl Parts {
             spec,
             reopen_at: now.plus(REOPEN_AFTER),
             parked: Vec::new(),
+            files_counted: 0,
+            used: false,
+            retain_at,
             old_said: Micros(0),
             touched: false,
             closing: Closing::No,
@@ -128,6 +146,7 @@ impl Parts {
 
     /// A lookup may have left its partition something to do (files to close).
     pub fn touch_if_work(&mut self, slot: u32) {
+        self.recount(slot);
         if self.get(slot).is_some_and(|known| known.partition.has_work()) {
             self.touch(slot);
         }
@@ -153,6 +172,10 @@ impl Parts {
         self.slots.iter().all(Option::is_none)
     }
 
+    pub(super) fn slot_count(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
     pub fn indexes(&self) -> Vec<u32> {
         (0..self.slots.len() as u32).filter(|&at| self.slots[at as usize].is_some()).collect()
     }
@@ -165,7 +188,8 @@ impl<I: Io> Shard<I> {
         let result = match self.open_log(&spec) {
             Ok(partition) => {
                 let producer_id = partition.greatest_producer_id();
-                let slot = self.parts.add(spec, partition, now);
+                let first = first_pass(handle, now, self.config.retention_interval);
+                let slot = self.parts.add(spec, partition, now, first);
                 self.parts.touch(slot);
                 self.publish(slot);
                 Ok(producer_id)
@@ -186,7 +210,7 @@ impl<I: Io> Shard<I> {
             clean: spec.clean,
             recovery_point: spec.recovery_point,
             log_start: spec.log_start,
-            unflushed_max: log.flush.unflushed_max(log.unsettled_bytes_max),
+            unflushed_max: spec.unflushed_max,
         };
         let pool = self.pool.clone();
         let mut blocking = Blocking::new(&mut self.io, pool.clone());
@@ -195,11 +219,23 @@ impl<I: Io> Shard<I> {
         let foreign = std::mem::take(&mut blocking.foreign);
         self.done.extend(foreign);
         self.restless |= !self.done.is_empty();
-        opened.map(|(partition, _)| partition).map_err(|error| {
-            tracing::error!("{}-{} stays offline: {error}", spec.topic, spec.index);
-            spec.marks.publish(MarksNow { state: STATE_NOT_OPEN, ..MarksNow::default() });
-            error.to_string()
-        })
+        opened
+            .map(|(partition, report)| {
+                self.recovered.add(&Recovered {
+                    partitions: 1,
+                    scanned_bytes: report.scanned_bytes,
+                    log_bytes: report.log_bytes,
+                    cuts: report.cuts.len() as u64,
+                    cut_bytes: report.cuts.iter().map(|cut| cut.bytes).sum(),
+                    damaged: report.damage.len() as u64,
+                });
+                partition
+            })
+            .map_err(|error| {
+                tracing::error!("{}-{} stays offline: {error}", spec.topic, spec.index);
+                spec.marks.publish(MarksNow { state: STATE_NOT_OPEN, ..MarksNow::default() });
+                error.to_string()
+            })
     }
 
     /// Which error a request for a handle that is not served here gets.
@@ -240,6 +276,7 @@ impl<I: Io> Shard<I> {
 
     /// Every touched partition says what to write, flush or roll, and who is answered.
     pub(super) fn plan(&mut self) {
+        self.bound_files();
         let mut touched = std::mem::take(&mut self.parts.touched);
         for slot in touched.drain(..) {
             self.plan_one(slot);
@@ -250,14 +287,16 @@ impl<I: Io> Shard<I> {
     }
 
     fn plan_one(&mut self, slot: u32) {
-        let now = self.now;
+        let (now, wall, interval) = (self.now, self.wall, self.config.retention_interval);
         let (mut sink, mut acks) = (std::mem::take(&mut self.sink), std::mem::take(&mut self.acks));
         if let Some(known) = self.parts.get(slot) {
             known.touched = false;
+            known.retain_if_due(now, wall, interval);
             known.partition.plan(now, &mut sink);
             known.partition.drain_acks(&mut acks);
             known.in_flight += sink.len() as u32;
             let deadline = known.partition.next_deadline().min(known.reopen_deadline());
+            let deadline = deadline.min(known.retain_at);
             if deadline < known.queued {
                 known.queued = deadline;
                 self.parts.deadlines.push(Reverse((deadline, slot)));
@@ -271,7 +310,9 @@ impl<I: Io> Shard<I> {
         }
         self.sink = sink;
         self.acks = acks;
+        self.parts.recount(slot);
         self.publish(slot);
+        self.ask_start_saved(slot);
         self.begin_reopen(slot);
         self.step_closing(slot);
     }
@@ -280,6 +321,7 @@ impl<I: Io> Shard<I> {
     fn publish(&mut self, slot: u32) {
         let Some(known) = self.parts.get(slot) else { return };
         let partition = &known.partition;
+        let (damaged, damaged_from) = partition.damage();
         let is_poisoned = matches!(partition.state(), PartitionState::Poisoned { .. });
         known.marks.publish(MarksNow {
             start: partition.log_start().get(),
@@ -292,6 +334,8 @@ impl<I: Io> Shard<I> {
             bytes: partition.size_bytes() as i64,
             segments: partition.segment_count() as i64,
             recovery_point: partition.recovery_point().get(),
+            damaged: damaged as i64,
+            damaged_from: damaged_from.get(),
             state: state_mark(partition.state()),
         });
         if known.partition.high_watermark() > known.high_seen {
@@ -334,6 +378,9 @@ impl<I: Io> Shard<I> {
                 );
                 Answer::Frame(frame)
             }
+            Ok(()) if matches!(request.state, State::DeleteRecords) => {
+                Self::deleted(request.correlation, ack.base_offset)
+            }
             Ok(()) => {
                 let append_time = match request.state {
                     State::Produce { append_time } => append_time,
@@ -351,7 +398,9 @@ impl<I: Io> Shard<I> {
                 Answer::Produce { response, settled: stamps.settled }
             }
             Err(error) => {
-                self.counters.produce_refused += 1;
+                if matches!(request.state, State::Produce { .. }) {
+                    self.counters.produce_refused += 1;
+                }
                 super::control::error_answer(
                     request.api,
                     request.correlation,
@@ -418,7 +467,9 @@ impl<I: Io> Shard<I> {
     }
 
     pub(super) fn remove_slot(&mut self, slot: u32, handle: Handle) {
-        self.parts.slots[slot as usize] = None;
+        if let Some(known) = self.parts.slots[slot as usize].take() {
+            self.parts.files.change(known.files_counted, 0);
+        }
         self.parts.free.push(slot);
         if self.parts.by_index[handle_index(handle)] == slot + 1 {
             self.parts.by_index[handle_index(handle)] = 0;
@@ -439,7 +490,10 @@ impl<I: Io> Shard<I> {
 /// Kafka's error for a wait that ended badly.
 fn ack_code(error: AckError) -> ErrorCode {
     match error {
-        AckError::Poisoned | AckError::NoSpace => ErrorCode::KafkaStorageError,
+        AckError::Poisoned
+        | AckError::NoSpace
+        | AckError::NoDescriptors
+        | AckError::StartNotSaved => ErrorCode::KafkaStorageError,
         AckError::Closed => ErrorCode::ShuttingDown,
     }
 }

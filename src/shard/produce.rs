@@ -249,6 +249,7 @@ impl<I: Io> Shard<I> {
         let Some(known) = self.parts.get(slot) else {
             return Err(Stop::Refused(self.not_here(handle)));
         };
+        known.used = true;
         let staged = known
             .partition
             .append(Batches::new(frame, checked), level, waiter, now, wall)
@@ -322,7 +323,9 @@ fn check_all(bytes: &mut [u8], limits: &Limits, scratch: &mut Scratch) -> Result
 /// Kafka's error for what the log refuses.
 fn refusal_answer(refusal: &Refusal) -> Refused {
     let code = match refusal {
-        Refusal::Poisoned | Refusal::NoSpace | Refusal::ReadOnly => ErrorCode::KafkaStorageError,
+        Refusal::Poisoned | Refusal::NoSpace | Refusal::NoDescriptors | Refusal::ReadOnly => {
+            ErrorCode::KafkaStorageError
+        }
         Refusal::Closing => ErrorCode::ShuttingDown,
         Refusal::Backpressure => ErrorCode::Overloaded,
         Refusal::TooLarge { .. } => ErrorCode::MessageTooLarge,

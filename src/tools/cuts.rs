@@ -10,6 +10,7 @@ use std::time::SystemTime;
 
 use super::partition::{Cut, Listing, partition_dirs};
 use super::walk::{Item, Walk};
+use crate::format::cut_name::CutReason;
 
 /// A side file, looked into.
 #[derive(Clone, Debug)]
@@ -21,8 +22,8 @@ pub struct SideFile {
     pub pos: u64,
     pub bytes: u64,
     pub modified: Option<SystemTime>,
-    /// Why it was cut, as far as its bytes tell.
-    pub reason: String,
+    /// Why it was cut.
+    pub reason: CutReason,
     /// Whole, sound batches in it, and their offsets (the last one exclusive).
     pub batches: u64,
     pub offsets: Option<(i64, i64)>,
@@ -45,32 +46,21 @@ fn look(cut: Cut) -> io::Result<SideFile> {
         pos: cut.origin.pos,
         bytes: cut.bytes,
         modified: cut.modified,
-        reason: String::new(),
+        reason: cut.origin.reason,
         batches: 0,
         offsets: None,
         path: cut.path,
     };
     let mut walk = Walk::new(File::open(&file.path)?)?;
-    let mut first_fault = None;
     while let Some(item) = walk.next_item()? {
-        match item {
-            Item::Bad(bad) => first_fault = first_fault.or(Some((bad.pos, bad.why))),
-            Item::Batch(batch) => match batch.fault {
-                Some(why) => first_fault = first_fault.or(Some((batch.pos, why))),
-                None => {
-                    let (first, next) = (batch.header.base_offset, batch.header.next_offset());
-                    let known = file.offsets.unwrap_or((first, next));
-                    file.batches += 1;
-                    file.offsets = Some((known.0.min(first), known.1.max(next)));
-                }
-            },
+        let Item::Batch(batch) = item else { continue };
+        if batch.fault.is_none() {
+            let (first, next) = (batch.header.base_offset, batch.header.next_offset());
+            let known = file.offsets.unwrap_or((first, next));
+            file.batches += 1;
+            file.offsets = Some((known.0.min(first), known.1.max(next)));
         }
     }
-    file.reason = match first_fault {
-        Some((0, why)) => why.to_string(),
-        _ if file.bytes == 0 => "an empty file before the first segment".to_owned(),
-        _ => "sound by itself: it did not follow what was kept".to_owned(),
-    };
     Ok(file)
 }
 

@@ -92,7 +92,7 @@ pub fn picture(dir: &Path, listing: &Listing) -> io::Result<Picture> {
         segment: cut.segment,
         position: cut.pos,
         bytes: cut.bytes,
-        reason: cut.reason,
+        reason: cut.reason.to_string(),
     };
     Ok(Picture {
         directory: dir.display().to_string(),

@@ -60,7 +60,7 @@ impl Kind {
         match self {
             Kind::TornTail => {
                 "not served; the next start of the server cuts these bytes off the log and keeps \
-                 them beside it in a .cut file"
+                 them beside it in a file that `ringlog cuts` lists"
             }
             Kind::Damage => {
                 "these offsets are lost: a fetch of them answers with an error; what lies before \

@@ -9,7 +9,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::format::checkpoint::parse_offsets;
-use crate::format::name::{CutFile, FileKind, FileState, PartitionDir, SegmentFile, file_name};
+use crate::format::cut_name::CutFile;
+use crate::format::damage;
+use crate::format::name::{FileKind, FileState, PartitionDir, SegmentFile, file_name};
 
 /// Checkpoints and their like are smaller.
 const TEXT_BYTES_MAX: u64 = 64 << 20;
@@ -84,7 +86,7 @@ impl Listing {
             let modified = metadata.modified().ok();
             return self.cuts.push(Cut { path, origin, bytes, modified });
         }
-        let known = [EPOCHS, METADATA];
+        let known = [EPOCHS, METADATA, damage::FILE_NAME];
         let temporary = name.strip_suffix(".tmp").is_some_and(|name| known.contains(&name));
         let Some(file) = SegmentFile::parse(name) else {
             if !known.contains(&name) && !temporary {

@@ -106,11 +106,17 @@ fn damaged_and_lone_directories_are_shown_too() {
     copy_dir(&golden("clean/gold-segments-0"), &lone);
     fs::write(lone.join("leader-epoch-checkpoint"), "x").expect("written");
     fs::remove_file(lone.join("00000000000000000080.index")).expect("removed");
-    fs::write(lone.join("00000000000000000240.log.7.cut"), [1; 30]).expect("written");
+    fs::write(lone.join("cut-00000000000000000240-7-checksum"), [1; 30]).expect("written");
     fs::write(lone.join("00000000000000000000.timeindex.deleted"), "").expect("written");
     let (code, stdout, _) = explore(&lone, &["--lookup", "100"]);
     assert_eq!(code, 0);
-    for wanted in ["no checkpoints", "240.log.7.cut", "position 7", "timeindex.deleted", "none"] {
+    for wanted in [
+        "no checkpoints",
+        "cut-00000000000000000240-7-checksum",
+        "position 7",
+        "timeindex.deleted",
+        "none",
+    ] {
         assert!(stdout.contains(wanted), "{wanted}: {stdout}");
     }
     assert!(stdout.contains("no offset index: the scan begins at position 0"), "{stdout}");

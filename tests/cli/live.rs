@@ -274,6 +274,58 @@ fn topics_are_made_described_altered_and_deleted() {
     }
 }
 
+/// Set at create, altered live, kept over a crash: with what each does not do told, and what cannot
+/// be refused with what would.
+#[test]
+fn settings_take_effect_live_and_outlive_a_crash() {
+    let mut server = Server::start();
+    let set = |order: &'static str, settings: &[&'static str]| {
+        let settings = settings.iter().flat_map(|one| ["--config", one]);
+        ["topic", order, "t"].into_iter().chain(settings).collect::<Vec<_>>()
+    };
+    let (_, _, notes) =
+        server.run(&set("create", &["retention.ms=7days", "min.insync.replicas=2"]));
+    assert!(notes.contains("note: min.insync.replicas=2 has no effect"), "{notes}");
+    for (wrong, hint) in [
+        ("segment.byte=1", "\"segment.bytes\""),
+        ("segment.bytes=4KiB", "max.message.bytes 1048588 (default)"),
+        ("flush.ms=0.5", "milliseconds"),
+        ("message.format.version=2.8", "removed in Kafka 4.0"),
+    ] {
+        let (code, _, error) = server.run(&set("alter", &[wrong]));
+        assert!(code == 1 && error.contains(hint) && error.contains("INVALID_CONFIG"), "{error}");
+    }
+    // Bits 0 to 2 of a batch's attributes: 22 bytes behind its begin.
+    let codec_at_end = |server: &Server| {
+        let log = std::fs::read(server.path("data/t-0/00000000000000000000.log")).expect("a log");
+        let last = ringlog::format::batch::scan(&log).last().expect("a batch");
+        last.header.codec().expect("a codec").name()
+    };
+    server.fed(&["produce", "t"], b"as it came\n");
+    assert_eq!(codec_at_end(&server), "none");
+    let (_, _, notes) = server.run(&set("alter", &["compression.type=zstd", "flush.messages=10"]));
+    assert!(notes.contains("min.insync.replicas=2"), "{notes}");
+    server.fed(&["produce", "t"], b"as the topic has it\n");
+    assert_eq!(codec_at_end(&server), "zstd");
+
+    server.kill();
+    server.restart();
+    server.fed(&["produce", "t"], b"still\n");
+    assert_eq!(codec_at_end(&server), "zstd");
+    assert_eq!(server.consumed("t"), b"as it came\nas the topic has it\nstill\n");
+    let told = server.ok(&["topic", "describe", "t"]);
+    assert!(told.lines().all(|line| line.chars().count() <= 80), "{told}");
+    let rows: Vec<Vec<&str>> = told.lines().map(|line| line.split_whitespace().collect()).collect();
+    for row in [
+        ["compression.type", "zstd", "topic", "producer"],
+        ["flush.policy", "records:10", "topic", "group"],
+        ["retention.ms", "604800000", "topic", "604800000"],
+    ] {
+        assert!(rows.iter().any(|told| *told == row), "{row:?}: {told}");
+    }
+    assert!(rows.iter().any(|row| *row == ["segment.ms", "604800000"]), "{told}");
+}
+
 #[test]
 fn stats_show_what_was_done() {
     let server = Server::start();

@@ -1,5 +1,6 @@
 //! The binary as people run it: arguments, exit codes, what it prints.
 
+mod cut;
 mod dirs;
 mod dump;
 mod explore;

@@ -224,11 +224,11 @@ fn cuts_are_listed_and_removed_on_demand() {
     let (_dir, to) = copy("clean");
     let partition = to.join("gold-segments-0");
     let log = fs::read(partition.join(LOG)).expect("a log");
-    let torn = partition.join("00000000000000000480.log.4096.cut");
+    let torn = partition.join("cut-00000000000000000480-4096-short");
     fs::write(&torn, &log[7..200]).expect("written");
-    let whole = partition.join("00000000000000000560.log.0.cut");
+    let whole = partition.join("cut-00000000000000000560-0-behind");
     fs::write(&whole, &log).expect("written");
-    let other = to.join("gold-zstd-0").join("00000000000000000000.log.12.cut3");
+    let other = to.join("gold-zstd-0").join("cut-00000000000000000000-12-header-3");
     fs::write(&other, [0; 10]).expect("written");
 
     let cuts = |args: &[&str]| {
@@ -245,7 +245,7 @@ fn cuts_are_listed_and_removed_on_demand() {
     assert_eq!(lines[1]["next_offset"], 80);
     assert_eq!(findings(&to), Vec::<Value>::new(), "they are no fault");
 
-    let name = "gold-segments-0/00000000000000000560.log.0.cut";
+    let name = "gold-segments-0/cut-00000000000000000560-0-behind";
     let (code, _, stderr) = cuts(&["remove", "gold-zstd-0", "--file", name]);
     assert!(code == 1 && whole.exists(), "{stderr}");
     let (code, stdout, _) = cuts(&["remove", "gold-segments-0", "--file", name]);

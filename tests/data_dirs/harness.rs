@@ -21,7 +21,9 @@ use ringlog::server::config::{Config, Flags};
 use ringlog::server::control::{Control, ControlError, Phase};
 use ringlog::server::homes::Homes;
 use ringlog::shard::catalogue::{Catalogue, STATE_NOT_OPEN, TopicEntry};
-use ringlog::shard::mailbox::{Closed, FromShard, PartitionSpec, ShardBox, ToShard, Waiter};
+use ringlog::shard::mailbox::{
+    Closed, FromShard, PartitionSpec, Recovered, ShardBox, ToShard, Waiter,
+};
 use ringlog::types::{Handle, Micros, ShardId};
 
 /// What a request was answered: a body, or an error with its text.
@@ -100,7 +102,10 @@ impl Server {
                 self.logs.remove(&handle.0);
                 self.offline.insert(handle.0, why.to_string());
             }
-            ToShard::OpenedAll => self.control.handle(FromShard::OpenedAll { shard }),
+            ToShard::OpenedAll => {
+                let recovered = Recovered::default();
+                self.control.handle(FromShard::OpenedAll { shard, recovered });
+            }
             ToShard::Drop(handle) => {
                 self.logs.remove(&handle.0);
                 self.specs.remove(&handle.0);

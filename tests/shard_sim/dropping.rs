@@ -33,6 +33,7 @@ fn open_one(server: &mut SimShard, setup: &Setup, round: u32) -> (Handle, PathBu
         index: round,
         settings: setup.settings.clone(),
         clean: true,
+        unflushed_max: None,
         recovery_point: None,
         log_start: None,
         marks: Arc::default(),

@@ -130,6 +130,8 @@ impl SimShard {
             in_flight_max: setup.in_flight_max,
             connections_max: 64,
             stop_timeout: Micros::from_ms(10_000),
+            retention_interval: Micros::from_ms(300_000),
+            files_max: 1000,
             hello: hello(),
         };
         let (pool, control) = (Pool::new(setup.memory_bytes), ControlBox::new(to_control));
@@ -160,6 +162,7 @@ impl SimShard {
                 index,
                 settings: setup.settings.clone(),
                 clean,
+                unflushed_max: None,
                 recovery_point: Offset::new(0),
                 log_start: None,
                 marks: Arc::clone(&marks),

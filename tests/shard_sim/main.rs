@@ -5,6 +5,7 @@
 //! I/O. Left: `harness`. Right: nobody.
 
 mod bounds;
+mod cut_off;
 mod dropping;
 mod harness;
 mod storage;

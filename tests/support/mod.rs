@@ -314,6 +314,27 @@ impl Driver {
         written.map_err(|_| Stopped)
     }
 
+    /// Writes the log start down if somebody waits for that, as a server does.
+    pub fn save_start(&mut self) -> Result<(), Stopped> {
+        let start = self.log.start_to_save(self.io.now());
+        self.log.drain_acks(&mut self.acks);
+        let Some(start) = start else { return Ok(()) };
+        let starts = [((TOPIC.to_string(), 0), start)].into();
+        let data = DataDir::new(DATA);
+        let mut b = Blocking::new(&mut self.io, self.pool.clone());
+        let written = data.replace_checkpoint(&mut b, Checkpoint::LogStart, &starts);
+        let foreign = std::mem::take(&mut b.foreign);
+        let now = self.io.now();
+        for done in foreign {
+            let tag = LocalTag(u32::try_from(done.tag.0).expect("the log's"));
+            self.log.on_done(tag, done.op, done.result, now);
+        }
+        written.map_err(|_| Stopped)?;
+        self.log.start_saved(Some(start), now);
+        self.log.drain_acks(&mut self.acks);
+        Ok(())
+    }
+
     /// Runs one op that a lookup asked for; the log's own completions go on meanwhile.
     fn run(&mut self, op: Op) -> Result<(Op, Result<Outcome, Errno>), Stopped> {
         self.io.submit(op, READ_TAG).expect("room in the queue");
@@ -412,7 +433,7 @@ impl Driver {
         let mut bytes = Vec::new();
         while (bytes.len() as u64) < range.len {
             let left = range.len - bytes.len() as u64;
-            let more = self.read(range.file, range.pos + bytes.len() as u64, left as u32)?;
+            let more = self.read(range.file.id(), range.pos + bytes.len() as u64, left as u32)?;
             assert!(!more.is_empty(), "a range ends early");
             bytes.extend(more);
         }

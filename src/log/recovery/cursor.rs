@@ -8,9 +8,12 @@ use crate::format::batch::{BatchError, BatchHeader, HEADER_LEN, counts_possible}
 use crate::format::stored::{self, Checksum};
 use crate::io::blocking::Blocking;
 use crate::io::{Errno, FileId, Io};
+use crate::types::Micros;
 
 /// Bytes read at once; a longer batch is checked piece by piece.
 pub(super) const WINDOW_BYTES: usize = 1 << 20;
+/// A scan that takes longer says so, and how far it is, this often.
+const SAY_EVERY: Micros = Micros(2_000_000);
 
 #[derive(Debug)]
 pub(super) struct FileCursor {
@@ -20,13 +23,16 @@ pub(super) struct FileCursor {
     at: u64,
     /// Bytes read from the file so far.
     pub read: u64,
+    /// When to say next how far a long scan is.
+    say_at: Option<Micros>,
     /// Of all that was found sound: formats only get newer.
     pub newest_magic: i8,
 }
 
 impl FileCursor {
     pub fn new(file: FileId, len: u64) -> FileCursor {
-        FileCursor { file, len, window: Vec::new(), at: 0, read: 0, newest_magic: 0 }
+        let (window, at, read, say_at) = (Vec::new(), 0, 0, None);
+        FileCursor { file, len, window, at, read, say_at, newest_magic: 0 }
     }
 
     /// The bytes at `pos`: at least `want` of them unless the file ends. `want` is at most a
@@ -46,9 +52,18 @@ impl FileCursor {
             self.window.truncate(read);
             self.at = pos;
             self.read += read as u64;
+            self.say(b.io.now());
         }
         let skip = usize::try_from(pos - self.at).expect("inside the window");
         Ok(self.window.get(skip..).unwrap_or_default())
+    }
+
+    fn say(&mut self, now: Micros) {
+        let (pos, len) = (self.at, self.len);
+        if now >= *self.say_at.get_or_insert(now.plus(SAY_EVERY)) {
+            self.say_at = Some(now.plus(SAY_EVERY));
+            tracing::info!(pos, len, read = self.read, "recovering: still reading this segment");
+        }
     }
 
     /// The header at `pos`, if a whole batch can lie there.

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::OpenError;
 use super::files::path_of;
+use crate::format::cut_name::{CutFile, CutReason};
 use crate::format::name::FileKind;
 use crate::io::blocking::Blocking;
 use crate::io::op::OpenHow;
@@ -20,15 +21,20 @@ const STEP_BYTES: u64 = 1 << 20;
 /// Side files of one position; more mean that something cuts the same spot again and again.
 const SIDE_FILES_MAX: u32 = 100;
 
+/// What is taken out: of which segment, from where on, and why.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct At {
+    pub base: Offset,
+    pub pos: u64,
+    pub reason: CutReason,
+}
+
 /// A name that no broker takes for a segment, and that is not taken yet.
-fn side_path<I: Io>(b: &mut Blocking<'_, I>, log: &Path, pos: u64) -> Result<PathBuf, Errno> {
+fn side_path<I: Io>(b: &mut Blocking<'_, I>, dir: &Path, at: At) -> Result<PathBuf, Errno> {
+    let At { base, pos, reason } = at;
     for number in 0..SIDE_FILES_MAX {
-        let mut name = log.as_os_str().to_owned();
-        name.push(match number {
-            0 => format!(".{pos}.cut"),
-            n => format!(".{pos}.cut{n}"),
-        });
-        let path = PathBuf::from(name);
+        let name = CutFile { base_offset: base.get(), pos, reason, number };
+        let path = dir.join(name.to_string());
         match b.stat(&path) {
             Err(Errno::ENOENT) => return Ok(path),
             Err(errno) => return Err(errno),
@@ -43,9 +49,11 @@ pub(super) fn set_aside<I: Io>(
     b: &mut Blocking<'_, I>,
     dir: &Path,
     base: Offset,
+    reason: CutReason,
 ) -> Result<PathBuf, OpenError> {
     let log = path_of(dir, base, FileKind::Log);
-    let side = side_path(b, &log, 0).map_err(OpenError::io("setting aside", &log))?;
+    let side = side_path(b, dir, At { base, pos: 0, reason })
+        .map_err(OpenError::io("setting aside", &log))?;
     b.rename(&log, &side).map_err(OpenError::io("setting aside", &log))?;
     for kind in [FileKind::OffsetIndex, FileKind::TimeIndex, FileKind::TxnIndex] {
         remove(b, &path_of(dir, base, kind))?;
@@ -66,18 +74,18 @@ pub(super) fn remove<I: Io>(b: &mut Blocking<'_, I>, path: &Path) -> Result<(), 
 pub(super) fn cut_tail<I: Io>(
     b: &mut Blocking<'_, I>,
     dir: &Path,
-    log: &Path,
+    at: At,
     file: FileId,
-    pos: u64,
     len: u64,
 ) -> Result<PathBuf, OpenError> {
-    let side = side_path(b, log, pos).map_err(OpenError::io("setting aside", log))?;
-    if let Err(errno) = copy(b, file, pos, len, &side) {
+    let log = path_of(dir, at.base, FileKind::Log);
+    let side = side_path(b, dir, at).map_err(OpenError::io("setting aside", &log))?;
+    if let Err(errno) = copy(b, file, at.pos, len, &side) {
         remove(b, &side)?;
         return Err(OpenError::io("writing", side)(errno));
     }
     b.sync_dir(dir).map_err(OpenError::io("syncing", dir))?;
-    b.truncate(file, pos).map_err(OpenError::io("truncating", log))?;
+    b.truncate(file, at.pos).map_err(OpenError::io("truncating", log))?;
     Ok(side)
 }
 

@@ -15,15 +15,24 @@ use crate::types::Offset;
 pub(in crate::log) const FILE_NAME: &str = "leader-epoch-checkpoint";
 const BYTES_MAX: usize = 16 << 20;
 
-/// What the file says; `None` when it is missing, garbled or empty beside a log that is not (R13).
+/// What the file says; `None` when it is missing, garbled or empty (R13), with a warning where the
+/// log is not empty too.
 pub(super) fn read<I: Io>(
     b: &mut Blocking<'_, I>,
     dir: &Path,
+    log_bytes: u64,
 ) -> Result<Option<EpochCache>, OpenError> {
     let path = dir.join(FILE_NAME);
     let bytes = b.read_file(&path, BYTES_MAX).map_err(OpenError::io("reading", &path))?;
     Ok(match EpochCache::parse(&bytes.unwrap_or_default()) {
-        Ok(epochs) => (!epochs.entries().is_empty()).then_some(epochs),
+        Ok(epochs) if !epochs.entries().is_empty() => Some(epochs),
+        Ok(_) => {
+            if log_bytes > 0 {
+                let path = path.display();
+                tracing::warn!(%path, "leader epochs rebuilt: the file has none");
+            }
+            None
+        }
         Err(error) => {
             tracing::warn!(path = %path.display(), %error, "leader epochs rebuilt");
             None

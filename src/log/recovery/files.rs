@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use super::{OpenError, cut, swap};
+use crate::format::cut_name::CutFile;
 use crate::format::name::{FileKind, FileState, SegmentFile, file_name};
 use crate::io::Io;
 use crate::io::blocking::Blocking;
@@ -26,6 +27,8 @@ pub(super) struct Found {
     pub logs: Vec<LogFiles>,
     /// Offsets of producer snapshots.
     pub snapshots: Vec<i64>,
+    /// Bytes of all side files: what earlier recoveries cut.
+    pub kept_aside: u64,
 }
 
 pub(super) fn path_of(dir: &Path, base: Offset, kind: FileKind) -> PathBuf {
@@ -36,6 +39,18 @@ fn list<I: Io>(b: &mut Blocking<'_, I>, dir: &Path) -> Result<Vec<SegmentFile>, 
     let entries = b.list(dir).map_err(OpenError::io("listing", dir))?;
     let files = entries.iter().filter(|entry| !entry.is_dir);
     Ok(files.filter_map(|entry| SegmentFile::parse(&entry.name)).collect())
+}
+
+/// Bytes of all side files.
+fn kept_aside<I: Io>(b: &mut Blocking<'_, I>, dir: &Path) -> Result<u64, OpenError> {
+    let mut bytes = 0;
+    for entry in b.list(dir).map_err(OpenError::io("listing", dir))? {
+        if CutFile::parse(&entry.name).is_some() {
+            let path = dir.join(&entry.name);
+            bytes += b.stat(&path).map_err(OpenError::io("looking at", &path))?.len;
+        }
+    }
+    Ok(bytes)
 }
 
 /// Lists the directory. What an interrupted deletion left goes, and so do indexes without their
@@ -49,7 +64,7 @@ pub(super) fn find<I: Io>(b: &mut Blocking<'_, I>, dir: &Path) -> Result<Found, 
         files = list(b, dir)?;
     }
     files.retain(|file| file.state == FileState::Live);
-    let mut found = Found::default();
+    let mut found = Found { kept_aside: kept_aside(b, dir)?, ..Found::default() };
     let has = |base: i64, kind| files.contains(&SegmentFile::live(base, kind));
     for file in &files {
         let path = dir.join(file.to_string());

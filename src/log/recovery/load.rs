@@ -6,11 +6,10 @@
 
 use std::path::Path;
 
+use super::OpenParams;
 use super::cursor::FileCursor;
 use super::files::{LogFiles, path_of};
-use crate::format::index::{
-    self, IndexBuilder, OFFSET_ENTRY_LEN, OffsetEntry, TIME_ENTRY_LEN, TimeEntry,
-};
+use crate::format::index::{self, IndexBuilder, IndexFault, OFFSET_ENTRY_LEN, TIME_ENTRY_LEN};
 use crate::format::name::FileKind;
 use crate::io::blocking::Blocking;
 use crate::io::op::OpenHow;
@@ -23,46 +22,69 @@ use crate::types::{Offset, WallMs};
 /// An index that must be in memory may not be larger: it is rebuilt instead.
 const INDEX_BYTES_MAX: usize = 64 << 20;
 
-/// A sealed segment, its indexes left on the disk; `None` when one is missing or looks wrong (R12).
+/// Why a sealed segment's indexes are made anew.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unsound {
+    #[error("a file is missing")]
+    Missing,
+    #[error(transparent)]
+    Fault(#[from] IndexFault),
+}
+
+/// A sealed segment, its indexes left on the disk, unless one is missing or unsound (R12). After a
+/// clean stop only their last entries are looked at; after another one all.
 pub(super) fn sealed<I: Io>(
     b: &mut Blocking<'_, I>,
     dir: &Path,
     log: &LogFiles,
     next_base: Offset,
-    config: &LogConfig,
+    params: &OpenParams,
     now: WallMs,
-) -> Result<Option<Segment>, Errno> {
+) -> Result<Result<Segment, Unsound>, Errno> {
     if !log.has_index || !log.has_time_index {
-        return Ok(None);
+        return Ok(Err(Unsound::Missing));
     }
+    let whole = !params.clean;
     let offset = path_of(dir, log.base, FileKind::OffsetIndex);
+    let offset = entries::<OFFSET_ENTRY_LEN, I>(b, &offset, whole)?;
     let time = path_of(dir, log.base, FileKind::TimeIndex);
-    let Some(last) = last_entry::<OFFSET_ENTRY_LEN, I>(b, &offset)? else { return Ok(None) };
-    if last.is_some_and(|entry| u64::from(OffsetEntry::decode(entry).pos) >= log.len) {
-        return Ok(None);
+    let time = entries::<TIME_ENTRY_LEN, I>(b, &time, whole)?;
+    let sound = |offset: &[u8], time: &[u8]| {
+        index::check_offset_index(offset, log.len).and_then(|()| index::check_time_index(time))
+    };
+    let (offset, time) = match (offset, time) {
+        (Ok(offset), Ok(time)) => (offset, time),
+        (Err(fault), _) | (_, Err(fault)) => return Ok(Err(fault.into())),
+    };
+    if let Err(fault) = sound(&offset, &time) {
+        return Ok(Err(fault.into()));
     }
-    let Some(last) = last_entry::<TIME_ENTRY_LEN, I>(b, &time)? else { return Ok(None) };
-    let index = SegmentIndex::on_disk(log.base, config, last.map(TimeEntry::decode));
+    let last = index::time_entries(&time).next_back();
+    let index = SegmentIndex::on_disk(log.base, &params.config, last);
     let end = Mark { end: next_base, pos: log.len };
-    Ok(Some(Segment::stored(end, log.base, index, config, now)))
+    Ok(Ok(Segment::stored(end, log.base, index, now)))
 }
 
-/// `None` when the file is not whole entries.
-fn last_entry<const N: usize, I: Io>(
+/// All entries of an index file, or the last one.
+fn entries<const N: usize, I: Io>(
     b: &mut Blocking<'_, I>,
     path: &Path,
-) -> Result<Option<Option<[u8; N]>>, Errno> {
+    whole: bool,
+) -> Result<Result<Vec<u8>, IndexFault>, Errno> {
     let file = b.open(path, OpenHow::default())?;
-    let mut entry = [0; N];
     let read = b.len(file).and_then(|len| {
-        let Some(pos) = len.checked_sub(N as u64) else { return Ok((len, 0)) };
-        b.read_at(file, pos, &mut entry).map(|read| (len, read))
+        let want = if whole { len.min(INDEX_BYTES_MAX as u64) } else { len.min(N as u64) };
+        let mut bytes = vec![0; want as usize];
+        let read = b.read_at(file, len - want, &mut bytes)?;
+        bytes.truncate(read);
+        Ok((len, bytes))
     });
     b.close(file)?;
-    Ok(match read? {
-        (0, _) => Some(None),
-        (len, read) if len.is_multiple_of(N as u64) && read == N => Some(Some(entry)),
-        _ => None,
+    let (len, bytes) = read?;
+    let len = usize::try_from(len).unwrap_or(usize::MAX);
+    Ok(match len.is_multiple_of(N) && len <= INDEX_BYTES_MAX {
+        true => Ok(bytes),
+        false => Err(IndexFault::Length { len, entry_len: N }),
     })
 }
 

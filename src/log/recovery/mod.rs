@@ -5,16 +5,18 @@
 //!
 //! `files` reads the directory, `swap` ends interrupted compactions, `cursor` and `scan` judge
 //! bytes, `resync` looks behind a bad batch, `load` brings what is trusted, `cut` takes away what
-//! is not, `epochs` keeps the leader epochs, `snapshots` the producers, `aborted` the index of
-//! their aborted transactions.
+//! is not, `damage` remembers what was found broken, `epochs` keeps the leader epochs, `snapshots`
+//! the producers, `aborted` the index of their aborted transactions, `report` says it all.
 
 mod aborted;
 mod cursor;
 mod cut;
+mod damage;
 pub(super) mod epochs;
 mod files;
 mod load;
 mod open;
+mod report;
 mod resync;
 mod scan;
 mod snapshots;
@@ -25,6 +27,7 @@ use std::path::PathBuf;
 use super::config::LogConfig;
 use super::segment::Damage;
 use crate::format::batch::BatchError;
+use crate::format::cut_name::CutReason;
 use crate::io::Errno;
 use crate::types::{Micros, Offset};
 
@@ -77,6 +80,26 @@ pub enum Fault {
     BeforeStart { log_start: Offset },
     #[error("an empty file before the first segment")]
     Stray,
+    #[error("found by an earlier start: {0}")]
+    Recorded(CutReason),
+}
+
+impl Fault {
+    /// The fault in a word, for names and lists.
+    pub(super) fn reason(self) -> CutReason {
+        match self {
+            Fault::Batch(BatchError::Crc { .. }) => CutReason::Checksum,
+            Fault::Batch(_) => CutReason::Header,
+            Fault::CutShort { .. } => CutReason::Short,
+            Fault::OffsetBack { .. } => CutReason::Order,
+            Fault::OffsetRange { .. } => CutReason::Range,
+            Fault::Gap { .. } => CutReason::Gap,
+            Fault::Behind => CutReason::Behind,
+            Fault::BeforeStart { .. } => CutReason::Start,
+            Fault::Stray => CutReason::Stray,
+            Fault::Recorded(reason) => reason,
+        }
+    }
 }
 
 /// Bytes taken out of the log, and where they are now.
@@ -104,13 +127,17 @@ pub struct OpenReport {
     pub segments: usize,
     /// Bytes read to check batches.
     pub scanned_bytes: u64,
+    /// Bytes of all `.log` files.
+    pub log_bytes: u64,
     pub cuts: Vec<Cut>,
     pub damage: Vec<Damaged>,
     /// The leader epoch rose to this (D4).
     pub epoch_rose: Option<i32>,
     /// Names of the indexes that were made anew.
     pub rebuilt: usize,
-    /// The disk is full: what was found is served, nothing is taken in (D12).
+    /// What had to be cut does not fit below `cut_bytes_max` any more: nothing was cut.
+    pub aside_full: bool,
+    /// The disk is full, or the room for cuts: what was found is served, nothing is taken in (D12).
     pub read_only: bool,
     pub took: Micros,
 }

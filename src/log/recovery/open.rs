@@ -4,23 +4,25 @@
 //! does: judging bytes (`scan`), moving them (`cut`). Left: its siblings. Right: `partition`.
 
 use std::collections::VecDeque;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::cursor::FileCursor;
 use super::files::{Found, LogFiles, path_of};
 use super::scan::{Scanned, scan};
 use super::snapshots::Replay;
 use super::{Cut, Damaged, Fault, OpenError, OpenParams, OpenReport};
-use super::{aborted, cut, epochs, files, load};
+use super::{aborted, cut, damage, epochs, files, load};
 use crate::format::checkpoint::EpochCache;
+use crate::format::damage::DamageRow;
 use crate::format::index;
 use crate::format::name::FileKind;
 use crate::io::blocking::Blocking;
 use crate::io::buffers::Pool;
 use crate::io::op::OpenHow;
 use crate::io::{FileId, Io};
+use crate::log::held::HeldFile;
 use crate::log::partition::{Partition, Recovered};
-use crate::log::segment::{LogFile, Phase, Segment};
+use crate::log::segment::{Damage, LogFile, Phase, Segment};
 use crate::log::segments::Segments;
 use crate::log::watermarks::Mark;
 use crate::types::{Offset, WallMs};
@@ -47,7 +49,10 @@ pub fn open<I: Io>(
         unclean: !params.clean,
         next_base: None,
         keep_closed: false,
+        kept_aside: 0,
+        damage: None,
         producers: Replay::new(&mut found, (wall, started), config.producer_expiration_ms),
+        below: Vec::new(),
         scanned: false,
     };
     let recovered = opening.run(found, pool)?;
@@ -74,16 +79,27 @@ struct Opening<'b, 'a, I: Io> {
     /// The last segment holds damage at its end: nothing may follow in it.
     keep_closed: bool,
     producers: Replay,
-    /// Some segment was.
+    /// Segments that end at or before the log start: deleted, and not looked at.
+    below: Vec<LogFiles>,
+    /// Bytes of side files.
+    kept_aside: u64,
+    /// The list of damage as it was found; `None` when it is garbled.
+    damage: Option<Vec<DamageRow>>,
+    /// Some segment was scanned.
     scanned: bool,
 }
 
 impl<I: Io> Opening<'_, '_, I> {
     fn run(&mut self, mut found: Found, pool: &Pool) -> Result<Recovered, OpenError> {
         self.set_aside_stray(&mut found)?;
-        let stored = epochs::read(self.b, self.dir)?;
+        self.below = self.take_below_start(&mut found);
+        self.kept_aside = found.kept_aside;
+        self.report.log_bytes = found.logs.iter().map(|log| log.len).sum();
+        self.damage = damage::read(self.b, self.dir)?;
+        let stored = epochs::read(self.b, self.dir, self.report.log_bytes)?;
         let point = self.params.recovery_point.unwrap_or(Offset::ZERO);
-        let scan_from = match (&stored, self.params.clean) {
+        let known = stored.as_ref().filter(|_| self.damage.is_some());
+        let scan_from = match (known, self.params.clean) {
             (None, _) => 0,
             (Some(_), true) => found.logs.len(),
             (Some(_), false) => found.logs.partition_point(|log| log.base <= point).max(1) - 1,
@@ -102,6 +118,7 @@ impl<I: Io> Opening<'_, '_, I> {
         }
         self.start_over_if_behind()?;
         self.have_active(point)?;
+        self.drop_below_start()?;
         self.settle_producers()?;
         self.settle(stored, pool)
     }
@@ -120,7 +137,8 @@ impl<I: Io> Opening<'_, '_, I> {
                 break;
             }
             let base = first.base;
-            let side_file = Some(cut::set_aside(self.b, self.dir, base)?);
+            let reason = Fault::Stray.reason();
+            let side_file = Some(cut::set_aside(self.b, self.dir, base, reason)?);
             let path = path_of(self.dir, base, FileKind::Log);
             self.report.cuts.push(Cut { path, pos: 0, bytes: 0, fault: Fault::Stray, side_file });
             found.logs.remove(0);
@@ -128,20 +146,56 @@ impl<I: Io> Opening<'_, '_, I> {
         Ok(())
     }
 
+    /// Deleted records keep nothing from being read and need not be whole (a power cut may have
+    /// brought some of their segments back, and others not).
+    fn take_below_start(&self, found: &mut Found) -> Vec<LogFiles> {
+        let start = self.params.log_start.unwrap_or(Offset::ZERO);
+        let ended = found.logs.iter().skip(1).take_while(|next| next.base <= start).count();
+        found.logs.drain(..ended).collect()
+    }
+
+    fn drop_below_start(&mut self) -> Result<(), OpenError> {
+        for log in std::mem::take(&mut self.below) {
+            let path = path_of(self.dir, log.base, FileKind::Log);
+            tracing::info!(path = %path.display(), "removed: before the log start");
+            // Snapshots may be of use still: `drop_snapshots` judges them.
+            for kind in FileKind::ALL.into_iter().filter(|kind| *kind != FileKind::Snapshot) {
+                cut::remove(self.b, &path_of(self.dir, log.base, kind))?;
+            }
+        }
+        Ok(())
+    }
+
     /// A sealed segment below the recovery point: not read, unless its indexes are not sound.
     fn trust(&mut self, log: &LogFiles, next: Offset) -> Result<bool, OpenError> {
         let is_sound = aborted::is_sound(self.b, self.dir, log.base)?;
-        let loaded = load::sealed(self.b, self.dir, log, next, &self.params.config, self.wall);
+        let loaded = load::sealed(self.b, self.dir, log, next, &self.params, self.wall);
         let path = path_of(self.dir, log.base, FileKind::OffsetIndex);
-        let loaded = loaded.map_err(OpenError::io("reading", path))?;
-        let loaded = loaded.filter(|_| is_sound);
-        if let Some(segment) = loaded {
-            self.push(segment);
-            return Ok(true);
+        match loaded.map_err(OpenError::io("reading", &path))? {
+            Ok(mut segment) if is_sound => {
+                segment.damage = self.recall(log)?;
+                self.push(segment);
+                return Ok(true);
+            }
+            Ok(_) => {}
+            Err(why) => tracing::warn!(path = %path.display(), %why, "indexes rebuilt"),
         }
         self.report.rebuilt += 1;
         let point = self.params.recovery_point.unwrap_or(Offset::ZERO).max(next);
         self.check(log, &[], point).map(|_| true)
+    }
+
+    fn recall(&mut self, log: &LogFiles) -> Result<Vec<Damage>, OpenError> {
+        let path = path_of(self.dir, log.base, FileKind::Log);
+        let rows = self.damage.as_deref().unwrap_or_default();
+        let recalled = damage::recall(self.b, self.dir, log, rows);
+        let recalled = recalled.map_err(OpenError::io("reading", &path))?;
+        self.report.damage.extend(recalled.iter().map(|damage| Damaged {
+            path: path.clone(),
+            damage: *damage,
+            fault: Fault::Recorded(damage.reason),
+        }));
+        Ok(recalled)
     }
 
     /// The last segment after a clean stop.
@@ -160,10 +214,9 @@ impl<I: Io> Opening<'_, '_, I> {
             let point = self.params.recovery_point.unwrap_or(Offset::ZERO);
             return self.check(log, &[], point);
         };
-        let config = &self.params.config;
-        let mut segment = Segment::stored(active.end, log.base, active.index, config, self.wall);
+        let mut segment = Segment::stored(active.end, log.base, active.index, self.wall);
         segment.first_timestamp = active.first_timestamp;
-        segment.file = LogFile::Open(file);
+        segment.file = LogFile::Open(HeldFile::new(file));
         self.push(segment);
         Ok(true)
     }
@@ -190,12 +243,12 @@ impl<I: Io> Opening<'_, '_, I> {
         self.producers.reach(self.b, self.dir, &self.segments, log.base)?;
         let path = path_of(self.dir, log.base, FileKind::Log);
         let file = self.open_log(&path)?;
-        let (mut cursor, scanned) = self.scan(log, file, &path, point)?;
+        let (cursor, scanned) = self.scan(log, file, &path, point)?;
         if scanned.torn.is_some() {
             self.set_aside_all(later, Fault::Behind)?;
         }
         if let Some(fault) = scanned.torn {
-            self.cut_tail(&path, &mut cursor, scanned.end, fault)?;
+            self.cut_tail(log.base, &cursor, scanned.end, fault)?;
         }
         // What was read may be in the page cache only (D8).
         self.b.fdatasync(file).map_err(OpenError::io("flushing", &path))?;
@@ -248,10 +301,9 @@ impl<I: Io> Opening<'_, '_, I> {
     }
 
     fn keep(&mut self, log: &LogFiles, file: FileId, path: &Path, scanned: Scanned) {
-        let config = &self.params.config;
-        let mut segment = Segment::stored(scanned.end, log.base, scanned.index, config, self.wall);
+        let mut segment = Segment::stored(scanned.end, log.base, scanned.index, self.wall);
         segment.first_timestamp = scanned.first_timestamp;
-        segment.file = LogFile::Open(file);
+        segment.file = LogFile::Open(HeldFile::new(file));
         // Its indexes are in memory only: sealing writes them.
         segment.phase = Phase::Rolled;
         self.producers.passed(scanned.end.end);
@@ -276,37 +328,63 @@ impl<I: Io> Opening<'_, '_, I> {
     fn set_aside_all(&mut self, logs: &[LogFiles], fault: Fault) -> Result<(), OpenError> {
         for log in logs.iter().rev() {
             let path = path_of(self.dir, log.base, FileKind::Log);
-            let side_file = match cut::set_aside(self.b, self.dir, log.base) {
-                Ok(side) => Some(side),
-                Err(error) if error.is_no_space() => self.without_space(),
-                Err(error) => return Err(error),
-            };
+            let side_file = self.set_aside(log.base, log.len, fault)?;
             self.report.cuts.push(Cut { path, pos: 0, bytes: log.len, fault, side_file });
         }
         Ok(())
     }
 
+    /// `None` when there is no room for it: then it stays where it is.
+    fn set_aside(
+        &mut self,
+        base: Offset,
+        bytes: u64,
+        fault: Fault,
+    ) -> Result<Option<PathBuf>, OpenError> {
+        if !self.has_room(bytes) {
+            return Ok(None);
+        }
+        match cut::set_aside(self.b, self.dir, base, fault.reason()) {
+            Ok(side) => Ok(Some(side)),
+            Err(error) if error.is_no_space() => Ok(self.without_space()),
+            Err(error) => Err(error),
+        }
+    }
+
     fn cut_tail(
         &mut self,
-        path: &Path,
-        cursor: &mut FileCursor,
+        base: Offset,
+        cursor: &FileCursor,
         end: Mark,
         fault: Fault,
     ) -> Result<(), OpenError> {
-        let side_file = match self.report.read_only {
-            true => None,
-            false => {
-                match cut::cut_tail(self.b, self.dir, path, cursor.file, end.pos, cursor.len) {
-                    Ok(side) => Some(side),
-                    Err(error) if error.is_no_space() => self.without_space(),
-                    Err(error) => return Err(error),
-                }
-            }
-        };
         let bytes = cursor.len - end.pos;
-        self.report.cuts.push(Cut { path: path.into(), pos: end.pos, bytes, fault, side_file });
+        let at = cut::At { base, pos: end.pos, reason: fault.reason() };
+        let side_file = match self.report.read_only || !self.has_room(bytes) {
+            true => None,
+            false => match cut::cut_tail(self.b, self.dir, at, cursor.file, cursor.len) {
+                Ok(side) => Some(side),
+                Err(error) if error.is_no_space() => self.without_space(),
+                Err(error) => return Err(error),
+            },
+        };
+        let path = path_of(self.dir, base, FileKind::Log);
+        self.report.cuts.push(Cut { path, pos: end.pos, bytes, fault, side_file });
         self.unclean = true;
         Ok(())
+    }
+
+    /// Whether so much may be kept aside too. If not, nothing is cut any more in this opening:
+    /// what cannot be kept is not taken away.
+    fn has_room(&mut self, bytes: u64) -> bool {
+        let kept = self.kept_aside.saturating_add(bytes);
+        if self.report.aside_full || (bytes > 0 && kept > self.params.config.cut_bytes_max) {
+            self.report.aside_full = true;
+            self.report.read_only = true;
+            return false;
+        }
+        self.kept_aside = kept;
+        true
     }
 
     /// R21: what was found is served, and the next opening goes on.
@@ -326,10 +404,17 @@ impl<I: Io> Opening<'_, '_, I> {
             if let Some(file) = segment.open_file() {
                 self.b.close(file).map_err(OpenError::io("closing", &path))?;
             }
-            let side_file = Some(cut::set_aside(self.b, self.dir, segment.base)?);
             let (bytes, fault) = (segment.staged.pos, Fault::BeforeStart { log_start });
+            let side_file = self.set_aside(segment.base, bytes, fault)?;
             self.report.cuts.push(Cut { path, pos: 0, bytes, fault, side_file });
         }
+        // The start may be what is wrong: nothing is deleted by it.
+        let below = std::mem::take(&mut self.below);
+        self.set_aside_all(&below, Fault::BeforeStart { log_start })?;
+        tracing::error!(
+            dir = %self.dir.display(), %log_start,
+            "the log ended before its start: it begins again there, empty"
+        );
         self.epochs.clear();
         self.producers.start_over(log_start);
         self.unclean = true;
@@ -354,9 +439,13 @@ impl<I: Io> Opening<'_, '_, I> {
         let path = path_of(self.dir, base, FileKind::Log);
         let how = OpenHow { write: true, create: true, exclusive: true, ..OpenHow::default() };
         let mut segment = Segment::wanted(base, 0, &self.params.config, self.wall);
+        if self.report.read_only {
+            self.push(segment);
+            return Ok(());
+        }
         match self.b.open(&path, how) {
             Ok(file) => {
-                segment.file = LogFile::Open(file);
+                segment.file = LogFile::Open(HeldFile::new(file));
                 segment.named = true;
             }
             Err(errno) if errno.is_no_space() => self.report.read_only = true,
@@ -399,6 +488,13 @@ impl<I: Io> Opening<'_, '_, I> {
                 written => written?,
             }
         }
+        if !self.report.read_only {
+            let stored = self.damage.as_deref();
+            match damage::write(self.b, self.dir, stored, self.segments.iter()) {
+                Err(error) if error.is_no_space() => self.report.read_only = true,
+                written => written?,
+            }
+        }
         if self.unclean && latest.is_some_and(|latest| epoch > latest) {
             self.report.epoch_rose = Some(epoch);
         }
@@ -415,29 +511,5 @@ impl<I: Io> Opening<'_, '_, I> {
             producers: std::mem::take(&mut self.producers.state),
             pool: pool.clone(),
         })
-    }
-}
-
-impl OpenReport {
-    /// One line a finding, none for a log that was as it should be.
-    fn log(&self, dir: &Path) {
-        let dir = dir.display();
-        for cut in &self.cuts {
-            let (path, pos, bytes) = (cut.path.display(), cut.pos, cut.bytes);
-            let kept = cut.side_file.as_deref().map(Path::display).map(|side| side.to_string());
-            let kept = kept.as_deref().unwrap_or("in place: no space");
-            tracing::warn!(%path, pos, bytes, fault = %cut.fault, kept, "cut");
-        }
-        for damaged in &self.damage {
-            let (path, fault) = (damaged.path.display(), damaged.fault);
-            let (pos, first, next) =
-                (damaged.damage.pos, damaged.damage.first, damaged.damage.next);
-            let said = "damage: these offsets are lost; `ringlog verify` says more";
-            tracing::error!(%path, pos, %first, %next, %fault, "{said}");
-        }
-        if self.scanned_bytes > 0 || self.read_only {
-            let (scanned, took_us) = (self.scanned_bytes, self.took.0);
-            tracing::info!(%dir, scanned, took_us, read_only = self.read_only, "log recovered");
-        }
     }
 }

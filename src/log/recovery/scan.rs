@@ -154,7 +154,8 @@ impl Scanned {
     }
 
     fn skip(&mut self, end_pos: u64, next: Offset, fault: Fault) {
-        let damage = Damage { pos: self.end.pos, end_pos, first: self.end.end, next };
+        let (pos, first, reason) = (self.end.pos, self.end.end, fault.reason());
+        let damage = Damage { pos, end_pos, first, next, reason };
         self.damage.push((damage, fault));
         self.end = Mark { end: next, pos: end_pos };
     }
