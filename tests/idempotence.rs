@@ -424,10 +424,27 @@ fn r37_a_producer_idle_longer_than_its_expiry_is_taken_again() {
                 driver = Driver::start(&world, config.clone()).unwrap();
             }
         }
-        assert_eq!(driver.log.producers_known(), 0, "restart {restart}");
+        // Its last batch is in the last segment: a start keeps it, whatever the time of records.
+        assert_eq!(driver.log.producers_known(), usize::from(restart));
         let (_, staged) = driver.append(&ask(7, 0, 7).bytes(), AckLevel::Written).unwrap();
         assert_eq!((staged.base_offset, staged.repeats), (offset(7), None));
     }
+}
+
+/// The time of records is theirs: who loads old ones is no silent producer.
+#[test]
+fn a_start_forgets_the_silent_ones_of_older_segments_only() {
+    let (world, driver) = fresh(&small());
+    driver.stop().unwrap();
+    stopped_with_segments(&world, &small());
+    world.advance(Micros::from_ms(25 * 3600 * 1000));
+    let mut driver = Driver::start(&world, small()).unwrap();
+    assert_eq!(driver.log.producers_known(), 1);
+    let last = Ask { id: 7, epoch: 0, first: 190, records: 10 };
+    assert_eq!(base_of_repeat(&mut driver, last), Some(190));
+    let first = Ask { id: 8, epoch: 0, first: 77, records: 1 };
+    assert!(driver.append(&first.bytes(), AckLevel::Written).is_ok(), "unknown again");
+    assert_eq!(driver.log.greatest_producer_id(), 8, "though its id is not");
 }
 
 #[test]

@@ -159,11 +159,13 @@ impl Producers {
         Producers { greatest: -1, ..Producers::default() }
     }
 
-    /// From a snapshot, without those that have been silent for too long.
+    /// From a snapshot, without those that have been silent for too long. What it tells of that is
+    /// the time of records, which may be any: a producer whose last batch is at `recent` or behind
+    /// it is kept, as it would be had it been replayed, and its silence counts from now.
     pub fn from_snapshot(
         entries: &[ProducerEntry],
-        wall: WallMs,
-        now: Micros,
+        recent: i64,
+        (wall, now): (WallMs, Micros),
         expiration_ms: i64,
     ) -> Producers {
         let mut producers = Producers::new();
@@ -183,7 +185,12 @@ impl Producers {
                     timestamp: entry.timestamp,
                 });
             }
-            if !known.is_silent(ms(now), expiration_ms) {
+            let is_silent = known.is_silent(ms(now), expiration_ms);
+            let is_recent = entry.last_offset >= recent;
+            if is_silent && is_recent {
+                known.heard_ms = ms(now);
+            }
+            if !is_silent || is_recent {
                 producers.known.insert(entry.producer_id, known);
             }
         }

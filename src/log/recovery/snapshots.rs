@@ -120,9 +120,10 @@ impl Replay {
                 b.read_file(&path, SNAPSHOT_BYTES_MAX).map_err(OpenError::io("reading", &path))?;
             match snapshot::parse(&bytes.unwrap_or_default()) {
                 Ok(entries) => {
+                    let (clock, last_base) = ((self.wall, self.now), self.marks[0]);
                     let expiration_ms = self.expiration_ms;
                     self.state =
-                        Producers::from_snapshot(&entries, self.wall, self.now, expiration_ms);
+                        Producers::from_snapshot(&entries, last_base, clock, expiration_ms);
                     (self.end, self.loaded) = (from, from);
                     return Ok(());
                 }
