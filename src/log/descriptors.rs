@@ -38,9 +38,9 @@ impl Partition {
         self.files.open + self.files.retiring.len()
     }
 
-    /// Those of its segments: the others only wait for their readers.
+    /// Those of its segments and of what is being sealed: the others only wait for their readers.
     pub fn files_in_use(&self) -> usize {
-        self.files.open
+        self.files.open + usize::from(!self.sealer.is_idle())
     }
 
     /// A segment's file was opened.

@@ -26,7 +26,7 @@ pub(super) struct Tail {
 
 impl Tail {
     pub fn new(batches_max: usize) -> Tail {
-        Tail { batches: VecDeque::with_capacity(batches_max), batches_max }
+        Tail { batches: VecDeque::new(), batches_max }
     }
 
     pub fn push(&mut self, batch: TailBatch) {

@@ -216,13 +216,22 @@ impl<I: Io> Shard<I> {
     }
 
     pub(super) fn read_mail(&mut self) {
+        // At the start: what was opened is sealed and closed before more is opened.
+        if matches!(self.life, Life::Opening)
+            && self.has_too_many_files()
+            && self.io.in_flight() > 0
+        {
+            return;
+        }
         for _ in 0..MAIL_PER_TURN {
             match self.inbox.try_recv() {
                 Ok(message) => {
-                    // Opening waits for its files: one a turn while others are served.
+                    // Opening waits for its files: one a turn while others are served, or while
+                    // files have to be closed first.
                     let opens = matches!(message, ToShard::Open(_));
                     self.mail(message);
-                    if opens && matches!(self.life, Life::Serving) {
+                    let alone = matches!(self.life, Life::Serving) || self.has_too_many_files();
+                    if opens && alone {
                         break;
                     }
                 }

@@ -37,11 +37,15 @@ impl Parts {
 }
 
 impl<I: Io> Shard<I> {
+    pub(super) fn has_too_many_files(&self) -> bool {
+        self.parts.files.total > self.config.files_max
+    }
+
     /// Closes files of partitions that nobody used for a while, down to the shard's share.
     pub(super) fn bound_files(&mut self) {
         let slots = self.parts.slot_count();
         let mut looks = LOOKS_PER_TURN.min(2 * slots as usize);
-        while self.parts.files.total > self.config.files_max && looks > 0 {
+        while self.has_too_many_files() && looks > 0 {
             looks -= 1;
             let slot = self.parts.files.hand;
             self.parts.files.hand = (slot + 1) % slots;

@@ -190,6 +190,7 @@ impl<I: Io> Shard<I> {
                 let producer_id = partition.greatest_producer_id();
                 let first = first_pass(handle, now, self.config.retention_interval);
                 let slot = self.parts.add(spec, partition, now, first);
+                self.parts.recount(slot);
                 self.parts.touch(slot);
                 self.publish(slot);
                 Ok(producer_id)

@@ -202,6 +202,7 @@ impl<I: Io> Opening<'_, '_, I> {
     fn resume(&mut self, log: &LogFiles) -> Result<bool, OpenError> {
         let is_sound = aborted::is_sound(self.b, self.dir, log.base)?;
         let path = path_of(self.dir, log.base, FileKind::Log);
+        self.close_last()?;
         let file = self.open_log(&path)?;
         let mut cursor = FileCursor::new(file, log.len);
         let loaded = load::active(self.b, self.dir, log, &mut cursor, &self.params.config);
@@ -219,6 +220,17 @@ impl<I: Io> Opening<'_, '_, I> {
         segment.file = LogFile::Open(HeldFile::new(file));
         self.push(segment);
         Ok(true)
+    }
+
+    /// Only the last segment's file has to be open: a log may have more than there are descriptors.
+    fn close_last(&mut self) -> Result<(), OpenError> {
+        let Some(last) = self.segments.back_mut() else { return Ok(()) };
+        if let Some(file) = last.open_file() {
+            last.file = LogFile::Closed;
+            let path = path_of(self.dir, last.base, FileKind::Log);
+            self.b.close(file).map_err(OpenError::io("closing", path))?;
+        }
+        Ok(())
     }
 
     fn open_log(&mut self, path: &Path) -> Result<FileId, OpenError> {
@@ -242,6 +254,7 @@ impl<I: Io> Opening<'_, '_, I> {
         self.scanned = true;
         self.producers.reach(self.b, self.dir, &self.segments, log.base)?;
         let path = path_of(self.dir, log.base, FileKind::Log);
+        self.close_last()?;
         let file = self.open_log(&path)?;
         let (cursor, scanned) = self.scan(log, file, &path, point)?;
         if scanned.torn.is_some() {
