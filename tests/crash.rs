@@ -11,13 +11,15 @@ mod support;
 use std::path::Path;
 
 use ringlog::format::batch::Codec;
+use ringlog::format::name::{FileKind, FileState, SegmentFile};
+use ringlog::format::snapshot;
 use ringlog::io::Errno;
 use ringlog::io::Io;
 use ringlog::io::sim::{Effect, On, Prng, World};
 use ringlog::log::{LogConfig, When};
 use ringlog::policy::FlushPolicy;
 use ringlog::types::{AckLevel, Micros};
-use support::{Driver, Stopped, batch, create_topic, offset, world};
+use support::{Driver, Stopped, batch, create_topic, log_dir, offset, world};
 
 /// The record at offset n has this time plus n.
 const FIRST_TIME: i64 = 1000;
@@ -42,22 +44,31 @@ struct Plan {
     then: Option<FlushPolicy>,
     /// Of all acks asked for, so many of 1000 are explicitly durable.
     durable_per_mille: u32,
+    /// The log's front moves: rolls, retention passes, deleted records.
+    front: bool,
 }
 
 impl Plan {
     fn of(policy: &str, then: Option<&str>, durable_per_mille: u32) -> Plan {
         let parse = |text: &str| text.parse().unwrap();
-        Plan { policy: parse(policy), then: then.map(parse), durable_per_mille }
+        let (policy, then) = (parse(policy), then.map(parse));
+        Plan { policy, then, durable_per_mille, front: false }
+    }
+
+    fn with_front(policy: &str) -> Plan {
+        Plan { front: true, ..Plan::of(policy, None, 200) }
     }
 
     fn config(&self) -> LogConfig {
         LogConfig {
-            segment_bytes: 700,
+            // The dice of the plans without a front make no append that this does not hold.
+            segment_bytes: if self.front { 1100 } else { 700 },
             index_interval_bytes: 100,
             segment_index_bytes: 200,
             flush: self.policy,
             writes_in_flight_max: 2,
             group_bytes_max: 600,
+            file_delete_delay_ms: 1,
             ..LogConfig::default()
         }
     }
@@ -79,6 +90,9 @@ struct History {
     /// The furthest that a reader saw while the policy promised that it stays.
     visible: i64,
     epoch: i32,
+    /// The start that deleted records were acked with, and the furthest it was ever asked to be.
+    deleted: i64,
+    start_max: i64,
     /// An append or a flush was refused or failed.
     failed: bool,
 }
@@ -172,12 +186,15 @@ fn append_some(
         for _ in 0..1 + dice.below(3) {
             append_one(driver, plan, dice, history)?;
         }
+        if plan.front {
+            move_front(driver, plan, dice, history)?;
+        }
         driver.tick()?;
         history.note(driver, promises)?;
         match dice.below(6) {
             0 => drop(driver.flush_counted()),
             1 => {
-                let seen = driver.consume(offset(0), 500)?;
+                let seen = driver.consume(driver.log.log_start(), 500)?;
                 assert!(seen.len() <= history.values.len());
             }
             2 | 3 => {
@@ -192,6 +209,38 @@ fn append_some(
     }
     driver.settle()?;
     history.note(driver, promises)
+}
+
+/// A roll, a retention pass or deleted records.
+fn move_front(
+    driver: &mut Driver,
+    plan: &Plan,
+    dice: &mut Prng,
+    history: &mut History,
+) -> Result<(), Stopped> {
+    match dice.below(4) {
+        0 => drop(driver.log.roll(driver.io.wall_ms())),
+        1 | 2 => {
+            let retention_bytes = [0, 700, 1500][dice.below(3) as usize];
+            let flush = driver.log.config().flush;
+            driver.log.set_config(LogConfig { retention_bytes, flush, ..plan.config() });
+            driver.log.retain(driver.io.wall_ms());
+            history.start_max = history.values.len() as i64;
+        }
+        _ => {
+            let (start, high) = (driver.log.log_start(), driver.log.high_watermark());
+            let before = start.get() + dice.below(1 + high.since(start) as u64) as i64;
+            let waiter = driver.waiter();
+            history.start_max = history.start_max.max(before);
+            driver.log.delete_records(before, waiter, driver.io.now()).unwrap();
+            driver.save_start()?;
+            let at = driver.acks.iter().position(|ack| ack.waiter == waiter).expect("saved");
+            let ack = driver.acks.remove(at);
+            assert_eq!(ack.result, Ok(()));
+            history.deleted = history.deleted.max(ack.base_offset.get());
+        }
+    }
+    Ok(())
 }
 
 fn append_one(
@@ -258,11 +307,15 @@ fn judge(
     let mut driver = driver.unwrap_or_else(|error| panic!("{what}: {error}"));
     assert_eq!(driver.report.damage, vec![], "{what}: a torn tail is no damage");
     let end = driver.log.staged_end().get();
-    let got = driver.consume(offset(0), 400).unwrap();
-    assert_eq!(got.len() as i64, end, "{what}: served up to the end");
-    for (i, (at, value)) in got.iter().enumerate() {
-        assert_eq!(*at, i as i64, "{what}: offsets without a hole or a repeat");
-        let sent = history.values.get(i).unwrap_or_else(|| panic!("{what}: {at} was never sent"));
+    let start = driver.log.log_start().get();
+    assert!(start >= history.deleted, "{what}: deleted before {}, back {start}", history.deleted);
+    assert!(start <= history.start_max, "{what}: nobody deleted up to {start}");
+    let got = driver.consume(offset(start), 400).unwrap();
+    assert_eq!(got.len() as i64, end - start, "{what}: served up to the end");
+    for (i, (at, value)) in (start..).zip(&got) {
+        assert_eq!(*at, i, "{what}: offsets without a hole or a repeat");
+        let sent =
+            history.values.get(i as usize).unwrap_or_else(|| panic!("{what}: {at} was never sent"));
         assert_eq!(value, sent, "{what}: what is served at {at}");
     }
     assert!(end >= history.durable, "{what}: durable {} lost, ends at {end}", history.durable);
@@ -270,7 +323,8 @@ fn judge(
     if !power {
         assert!(end >= history.acked, "{what}: a kill lost acks: {} of {end}", history.acked);
     }
-    check_times(&mut driver, end, what);
+    check_times(&mut driver, (start, end), what);
+    check_names(&driver, what);
     check_bound(plan, history, end, what);
     let unclean = history.epoch > 0 || end > 0;
     if unclean && !driver.report.cuts.is_empty() {
@@ -282,13 +336,36 @@ fn judge(
 }
 
 /// Time lookups find every record: the time indexes of trusted segments are whole (D7).
-fn check_times(driver: &mut Driver, end: i64, what: &str) {
-    for at in (0..end).step_by(9) {
+fn check_times(driver: &mut Driver, (start, end): (i64, i64), what: &str) {
+    for at in (start..end).step_by(9) {
         let found = driver.by_time(When::AtOrAfter(FIRST_TIME + at)).unwrap();
         assert_eq!(found, Some((offset(at), FIRST_TIME + at)), "{what}: by time");
     }
-    let newest = (end > 0).then(|| (offset(end - 1), FIRST_TIME + end - 1));
+    let newest = (end > start).then(|| (offset(end - 1), FIRST_TIME + end - 1));
     assert_eq!(driver.by_time(When::Max).unwrap(), newest, "{what}: the newest");
+}
+
+/// No file of a segment that is gone, none that waits to be removed, and every snapshot whole.
+fn check_names(driver: &Driver, what: &str) {
+    let names = driver.world.list(log_dir());
+    let files: Vec<SegmentFile> =
+        names.iter().filter_map(|name| SegmentFile::parse(name)).collect();
+    assert!(files.iter().all(|file| file.state == FileState::Live), "{what}: {names:?}");
+    let logs = files.iter().filter(|file| file.kind == FileKind::Log);
+    assert_eq!(logs.count(), driver.log.segment_count(), "{what}: {names:?}");
+    let end = driver.log.staged_end().get();
+    for file in &files {
+        match file.kind {
+            FileKind::Snapshot => {
+                let bytes = driver.world.read_file(log_dir().join(file.to_string())).unwrap();
+                assert!(snapshot::parse(&bytes).is_ok() && file.offset <= end, "{what}: {file}");
+            }
+            _ => {
+                let log = SegmentFile::live(file.offset, FileKind::Log);
+                assert!(files.contains(&log), "{what}: {file} without its log");
+            }
+        }
+    }
 }
 
 /// Acks of the policy's own level, lost, are within what it may lose.
@@ -331,9 +408,11 @@ fn go_on(mut driver: Driver, plan: &Plan, history: &mut History, what: &str) {
         driver.stop().unwrap_or_else(|_| panic!("{what}: the stop stopped"));
         driver = Driver::start(&world, config.clone()).unwrap();
         assert!(driver.report.cuts.is_empty(), "{what}: {:?}", driver.report);
-        let got: Vec<_> = driver.consume(offset(0), 900).unwrap();
+        let start = driver.log.log_start();
+        let got: Vec<_> = driver.consume(start, 900).unwrap();
         let got: Vec<_> = got.into_iter().map(|(_, value)| value).collect();
-        assert_eq!(got, history.values, "{what}: clean restarts agree");
+        let kept = &history.values[start.get() as usize..];
+        assert_eq!(got, kept, "{what}: clean restarts agree");
     }
 }
 
@@ -469,6 +548,34 @@ fn durable_acks_hold_under_bytes_and_records() {
 #[test]
 fn altering_a_policy_flushes_first() {
     sweep_all(&[Plan::of("os", Some("group"), 100), Plan::of("group", Some("os"), 100)]);
+}
+
+/// Rolls, retention passes and deleted records, in every order with all else.
+#[test]
+fn the_logs_front_moves_and_nothing_else_is_lost() {
+    sweep_all(&[Plan::with_front("group"), Plan::with_front("os"), Plan::with_front("bytes:600")]);
+    for seed in 1..4 {
+        let plan = Plan::with_front("group");
+        for on in [On::Rename, On::SyncDir, On::Unlink] {
+            fail_removals(&plan, seed, on);
+        }
+    }
+}
+
+/// The n-th op of this kind on a segment's files fails: what is left has no hole.
+fn fail_removals(plan: &Plan, seed: u64, on: On) {
+    for n in 1..12 {
+        let what = format!("{plan:?} seed {seed} {on:?} {n} fails");
+        let world = world(seed);
+        world.faults(|faults| faults.plan(on, "/t-0/0", n, Effect::Fail(Errno::EIO)));
+        let mut history = History::default();
+        let lived = live(&world, plan, seed, &mut history);
+        world.power_cut();
+        let driver = judge(&world, plan, &mut history, true, &what).unwrap();
+        if lived.is_ok() {
+            go_on(driver, plan, &mut history, &what);
+        }
+    }
 }
 
 #[test]
