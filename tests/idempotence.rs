@@ -424,28 +424,33 @@ fn r37_a_producer_idle_longer_than_its_expiry_is_taken_again() {
                 driver = Driver::start(&world, config.clone()).unwrap();
             }
         }
-        // Its last batch is in the last segment: a start keeps it, whatever the time of records.
-        assert_eq!(driver.log.producers_known(), usize::from(restart));
+        assert_eq!(driver.log.producers_known(), 0, "restart {restart}");
         let (_, staged) = driver.append(&ask(7, 0, 7).bytes(), AckLevel::Written).unwrap();
         assert_eq!((staged.base_offset, staged.repeats), (offset(7), None));
     }
 }
 
-/// The time of records is theirs: who loads old ones is no silent producer.
+/// The time of records is theirs: who loads old ones is no silent producer, also for a start,
+/// which looks at when the segments were written.
 #[test]
-fn a_start_forgets_the_silent_ones_of_older_segments_only() {
+fn a_start_forgets_whose_segment_was_written_long_ago() {
     let (world, driver) = fresh(&small());
     driver.stop().unwrap();
+    world.set_wall_ms(TIME + 2 * DAY);
     stopped_with_segments(&world, &small());
-    world.advance(Micros::from_ms(25 * 3600 * 1000));
     let mut driver = Driver::start(&world, small()).unwrap();
-    assert_eq!(driver.log.producers_known(), 1);
-    let last = Ask { id: 7, epoch: 0, first: 190, records: 10 };
-    assert_eq!(base_of_repeat(&mut driver, last), Some(190));
-    let first = Ask { id: 8, epoch: 0, first: 77, records: 1 };
-    assert!(driver.append(&first.bytes(), AckLevel::Written).is_ok(), "unknown again");
-    assert_eq!(driver.log.greatest_producer_id(), 8, "though its id is not");
+    assert_eq!(driver.log.producers_known(), 2, "records of the day before yesterday");
+    world.set_wall_ms(TIME + 4 * DAY);
+    for first in 190..230 {
+        send(&mut driver, 9, first..first + 1);
+    }
+    driver.stop().unwrap();
+    let mut driver = Driver::start(&world, small()).unwrap();
+    assert_eq!(driver.log.producers_known(), 2, "the one whose segment went on, and the new one");
+    assert!(driver.append(&ask(8, 0, 77).bytes(), AckLevel::Written).is_ok(), "unknown again");
 }
+
+const DAY: i64 = 24 * 3600 * 1000;
 
 #[test]
 fn many_silent_producers_are_forgotten_in_bounded_steps() {

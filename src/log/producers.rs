@@ -159,19 +159,20 @@ impl Producers {
         Producers { greatest: -1, ..Producers::default() }
     }
 
-    /// From a snapshot, without those that have been silent for too long. What it tells of that is
-    /// the time of records, which may be any: a producer whose last batch is at `recent` or behind
-    /// it is kept, as it would be had it been replayed, and its silence counts from now.
+    /// From a snapshot, without those that have been silent for too long. It tells the time of
+    /// their records, which may be any: who loads an archive is not silent. So the last write to
+    /// the file that holds a producer's last batch counts, too (`written_ms`, by offset).
     pub fn from_snapshot(
         entries: &[ProducerEntry],
-        recent: i64,
+        written_ms: impl Fn(i64) -> WallMs,
         (wall, now): (WallMs, Micros),
         expiration_ms: i64,
     ) -> Producers {
         let mut producers = Producers::new();
         for entry in entries {
             producers.greatest = producers.greatest.max(entry.producer_id);
-            let age_ms = wall.saturating_sub(entry.timestamp).max(0);
+            let heard = entry.timestamp.max(written_ms(entry.last_offset));
+            let age_ms = wall.saturating_sub(heard).max(0);
             let mut known = Known::new(ms(now).saturating_sub(age_ms));
             known.epoch = entry.producer_epoch;
             known.coordinator_epoch = entry.coordinator_epoch;
@@ -185,12 +186,7 @@ impl Producers {
                     timestamp: entry.timestamp,
                 });
             }
-            let is_silent = known.is_silent(ms(now), expiration_ms);
-            let is_recent = entry.last_offset >= recent;
-            if is_silent && is_recent {
-                known.heard_ms = ms(now);
-            }
-            if !is_silent || is_recent {
+            if !known.is_silent(ms(now), expiration_ms) {
                 producers.known.insert(entry.producer_id, known);
             }
         }
