@@ -21,8 +21,12 @@ const CODECS: [Codec; 5] = [Codec::None, Codec::Gzip, Codec::Snappy, Codec::Lz4,
 const COMMON: &[(&str, &str)] = &[
     ("index.interval.bytes", "512"),
     ("max.message.bytes", "262144"),
+    ("retention.ms", "-1"),
     ("segment.bytes", "1048576"),
 ];
+/// Of the topic whose first records are deleted: inside its first segment, for a broker that finds a
+/// whole segment below the log start looks for times in that one, and answers none.
+const DELETED_BEFORE: i64 = 123;
 const HOUR_MS: i64 = 3_600_000;
 
 struct Topic {
@@ -54,6 +58,7 @@ fn topics() -> Vec<Topic> {
     let mut all: Vec<Topic> = CODECS.into_iter().map(shapes).collect();
     all.push(topic("times", 1, &[("segment.ms", "60000")], Kind::Times));
     all.push(topic("rolls", 3, &[], Kind::Large));
+    all.push(topic("deleted", 1, &[], Kind::Large));
     let append_time = &[("message.timestamp.type", "LogAppendTime")];
     all.push(topic("append-time", 1, append_time, Kind::Shapes(Codec::Lz4)));
     all
@@ -100,6 +105,8 @@ fn write(client: &mut Client) -> Result<(), Error> {
             fill(client, &topic, partition, 1)?;
         }
     }
+    let start = client.delete_records("deleted", 0, DELETED_BEFORE)?;
+    assert_eq!(start.get(), DELETED_BEFORE);
     Ok(())
 }
 

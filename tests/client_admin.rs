@@ -148,17 +148,19 @@ fn figures_and_offsets() {
 #[test]
 fn a_batch_leaves_by_its_age() {
     let mut client = connect(&admin_server());
-    let options = ProducerOptions { linger: Duration::ZERO, ..ProducerOptions::default() };
+    let options =
+        ProducerOptions { linger: Duration::ZERO, idempotent: false, ..ProducerOptions::default() };
     let mut producer = Producer::new(&mut client, "t", 0, options).unwrap();
     producer.send(None, Some(b"one"), &[], 1).unwrap();
     assert_eq!((producer.open_records(), producer.records_sent()), (1, 0));
     assert_eq!(producer.poll(Duration::from_secs(30)).unwrap(), 1);
     assert_eq!((producer.open_records(), producer.records_sent()), (0, 1));
 
-    let forever = ProducerOptions { linger: Duration::MAX, ..ProducerOptions::default() };
+    let forever =
+        ProducerOptions { linger: Duration::MAX, idempotent: false, ..ProducerOptions::default() };
     let mut producer = Producer::new(&mut client, "t", 0, forever).unwrap();
     producer.send(None, Some(b"two"), &[], 1).unwrap();
     assert_eq!(producer.poll(Duration::ZERO).unwrap(), 0);
-    assert_eq!((producer.open_records(), producer.unacked().len()), (1, 0));
+    assert_eq!((producer.open_records(), producer.unacked().count()), (1, 0));
     drop(producer); // an open batch is the caller's to finish
 }

@@ -168,6 +168,7 @@ fn a_producer_allocates_nothing_once_warm() {
     let options = ProducerOptions {
         batch_bytes: 4096,
         linger: Duration::from_secs(3600), // batches end by size, the same in both rounds
+        idempotent: false,                 // what it keeps to send again has the pace of the acks
         ..ProducerOptions::default()
     };
     let mut producer = Producer::new(&mut client, "t", 0, options).unwrap();

@@ -430,6 +430,28 @@ fn r37_a_producer_idle_longer_than_its_expiry_is_taken_again() {
     }
 }
 
+/// The time of records is theirs: who loads old ones is no silent producer, also for a start,
+/// which looks at when the segments were written.
+#[test]
+fn a_start_forgets_whose_segment_was_written_long_ago() {
+    let (world, driver) = fresh(&small());
+    driver.stop().unwrap();
+    world.set_wall_ms(TIME + 2 * DAY);
+    stopped_with_segments(&world, &small());
+    let mut driver = Driver::start(&world, small()).unwrap();
+    assert_eq!(driver.log.producers_known(), 2, "records of the day before yesterday");
+    world.set_wall_ms(TIME + 4 * DAY);
+    for first in 190..230 {
+        send(&mut driver, 9, first..first + 1);
+    }
+    driver.stop().unwrap();
+    let mut driver = Driver::start(&world, small()).unwrap();
+    assert_eq!(driver.log.producers_known(), 2, "the one whose segment went on, and the new one");
+    assert!(driver.append(&ask(8, 0, 77).bytes(), AckLevel::Written).is_ok(), "unknown again");
+}
+
+const DAY: i64 = 24 * 3600 * 1000;
+
 #[test]
 fn many_silent_producers_are_forgotten_in_bounded_steps() {
     let config = LogConfig { producer_expiration_ms: 1000, ..config("os") };

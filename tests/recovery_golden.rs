@@ -124,6 +124,15 @@ fn compare_snapshots(world: &World, topic: &str, part: &str) {
     assert!(compared > 0, "{topic}: no snapshot in common");
 }
 
+/// Every snapshot that the broker keeps, and no other.
+fn same_snapshots(world: &World, topic: &str, part: &str) {
+    let is_snapshot = |name: &String| is(name, &[FileKind::Snapshot]);
+    let ours: Vec<String> = world.list(log_dir()).into_iter().filter(is_snapshot).collect();
+    let theirs: Vec<String> = files(part, topic).into_iter().map(|(name, _)| name).collect();
+    let theirs: Vec<String> = theirs.into_iter().filter(is_snapshot).collect();
+    assert_eq!(ours, theirs, "{topic}");
+}
+
 /// Every offset can be found, and what is found holds it.
 fn find_all(driver: &mut Driver, topic: &str) {
     let (start, end) = (driver.log.log_start().get(), driver.log.high_watermark().get());
@@ -194,6 +203,7 @@ fn indexes_made_anew_are_those_the_broker_makes() {
         compare(&world, topic, "clean", &[FileKind::Log]);
         compare(&world, topic, "rebuilt", &[FileKind::OffsetIndex, FileKind::TimeIndex]);
         compare_snapshots(&world, topic, "rebuilt");
+        same_snapshots(&world, topic, "rebuilt");
     }
 }
 
@@ -211,6 +221,7 @@ fn killed_ends_where_the_broker_recovered_to() {
         driver.stop().unwrap();
         compare(&world, topic, "killed-recovered", &[FileKind::Log]);
         compare_snapshots(&world, topic, "killed-recovered");
+        same_snapshots(&world, topic, "killed-recovered");
         let left = world.list(log_dir());
         assert!(left.iter().all(|name| !name.ends_with(".deleted")), "{topic}: {left:?}");
     }

@@ -14,7 +14,7 @@ use ringlog::log::{
     Ack, Batches, LocalTag, Located, LogConfig, OffsetLookup, OpSink, Step, Waiter,
 };
 use ringlog::types::{AckLevel, Micros};
-use support::{Driver, batch, offset, world};
+use support::{Driver, batch, offset, sequenced, world};
 
 /// Everything a round needs, made before the count begins.
 struct Hands {
@@ -53,7 +53,13 @@ fn nothing_is_allocated_in_the_steady_state() {
     let (mut counted, mut peak_bytes) = (0, 0);
     for i in 0..200 {
         let batches: Vec<Batches> = (0..12)
-            .map(|_| Batches::from_headers(driver.pool.copied(&sent).unwrap()).unwrap())
+            .map(|at| {
+                // Half of them of an idempotent producer.
+                let sequence = (i * 6 + at / 2) as i32;
+                let ours = sequenced(7, 0, sequence, &[b"a record"], 1);
+                let sent = if at % 2 == 0 { &ours } else { &sent };
+                Batches::from_headers(driver.pool.copied(sent).unwrap()).unwrap()
+            })
             .collect();
         let ((), asked) = measured(|| {
             for one in batches {

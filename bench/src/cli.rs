@@ -29,6 +29,9 @@ pub enum Command {
     #[command(after_help = "Examples:\n  ringlog-bench lookup\n  ringlog-bench lookup --dir \
                             /mnt/nvme --segment 256MiB --json > lookup.json")]
     Lookup(Lookup),
+    /// The manual page, to standard output.
+    #[command(after_help = "Examples:\n  ringlog-bench man | man -l -")]
+    Man,
     /// The server under test, started by the benchmark itself.
     #[command(name = "__serve", hide = true)]
     Serve(Box<Serve>),

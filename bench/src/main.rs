@@ -17,12 +17,13 @@ mod table;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 fn main() -> ExitCode {
     let result = match cli::Cli::parse().command {
         cli::Command::Quick(quick) => quick::main(&quick),
         cli::Command::Lookup(lookup) => lookup::main(&lookup),
+        cli::Command::Man => page(),
         cli::Command::Serve(serve) => server::serve(*serve),
     };
     match result {
@@ -31,5 +32,14 @@ fn main() -> ExitCode {
             eprintln!("ringlog-bench: {why}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Made from the flag definitions.
+fn page() -> Result<(), String> {
+    let page = clap_mangen::Man::new(cli::Cli::command());
+    match page.render(&mut std::io::stdout()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.to_string()),
+        _ => Ok(()),
     }
 }

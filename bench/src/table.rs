@@ -67,11 +67,13 @@ pub fn render(heading: &[String], rows: &[Row], warnings: &[String]) -> String {
     out
 }
 
-const LEGEND: [&str; 6] = [
+const LEGEND: [&str; 7] = [
     "A line a pass, the second pass in opposite order; drained rates (drain) below. \
      Screening: rows this short and few cannot tell small differences from noise.",
     "k/s: thousands of records a second; of raw loops and loopback, of writes. p50 to max: \
      latency in ms of n samples; a percentile is shown with 100 samples beyond it.",
+    "Batches are built before the clock starts and carry no producer id: idempotent producers, the \
+     default of most clients, cost the server a lookup a batch more.",
     "ceil: percent of the matching min loop (fetch: the faster of two) of the same pass.",
     "cpu/GB: CPU seconds for 10^9 bytes: serving process / machine less client less idle.",
     "!: invalid, for the reason given below; such a line enters no ratio and no spread.",

@@ -61,6 +61,8 @@ pub struct Feed {
     /// Attempts since `acked_then` records were acked.
     attempts: u32,
     acked_then: u64,
+    /// Connections that producers made anew, as far as it was told.
+    reconnects: u64,
 }
 
 impl Feed {
@@ -85,6 +87,7 @@ impl Feed {
             bytes_taken: 0,
             attempts: 0,
             acked_then: 0,
+            reconnects: 0,
         }
     }
 
@@ -220,6 +223,14 @@ impl Feed {
 
     /// A refused batch ends the run, once what was sent behind it has its answers.
     fn check(&mut self, lane: usize) -> Result<(), Stop> {
+        let reconnects: u64 = self.lanes.iter().map(Lane::reconnects).sum();
+        if reconnects > self.reconnects {
+            self.reconnects = reconnects;
+            let lost = self.lanes[lane].partition;
+            self.bar.suspend(|| {
+                eprintln!("connected again for partition {lost}: what was unacked is sent again");
+            });
+        }
         if self.lanes[lane].refused.is_none() {
             return Ok(());
         }
@@ -248,7 +259,9 @@ impl Feed {
 
     /// Connects anew and goes on where the log ends, or says why not.
     fn recover(&mut self, lane: usize, mut error: Error) -> Result<(), Stop> {
-        if self.lanes.len() > 1 || self.lanes[lane].begin_if_alone().is_none() {
+        // An idempotent producer has tried already.
+        let lone = self.lanes.len() == 1 && self.lanes[lane].begin_if_alone().is_some();
+        if self.lanes[lane].is_idempotent() || !lone {
             return Err(self.gone(&error));
         }
         let acked = self.lanes[lane].acked.records;

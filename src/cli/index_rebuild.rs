@@ -1,9 +1,10 @@
 //! `ringlog index-rebuild`: a partition's derived files, made anew from its log.
 //!
-//! Owns: the lock that keeps a server away meanwhile, and telling what changes. Never does: the
-//! work (`tools::rebuild` does); run beside a server.
-//! Left: `tools::rebuild`, `io::lock`. Right: `cli`.
+//! Owns: the lock that keeps a server away meanwhile, whose settings count, and telling what
+//! changes. Never does: the work (`tools::rebuild` does); run beside a server.
+//! Left: `tools::rebuild`, `io::lock`, `server::topics`. Right: `cli`.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -14,11 +15,17 @@ use super::output::print_line;
 use super::render::progress;
 use super::verify::directory;
 use crate::format::index::IndexLimits;
+use crate::format::name::PartitionDir;
 use crate::io::lock::{DirLock, WithoutLocks};
+use crate::server::topics::{self, TopicFile};
 use crate::tools::findings::{Finding, Watch};
-use crate::tools::partition::is_data_dir;
+use crate::tools::partition::{is_data_dir, read_small};
 use crate::tools::rebuild::{self, Change, Options};
 use crate::tools::verify;
+
+/// What a topic has that says nothing else.
+const INTERVAL_BYTES: u32 = 4096;
+const INDEX_BYTES: u32 = 10 << 20;
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -40,22 +47,26 @@ pub struct IndexRebuild {
     /// Only say what would change.
     #[arg(long)]
     dry_run: bool,
-    /// The topic's index.interval.bytes.
-    #[arg(long, value_name = "N", default_value_t = 4096,
+    /// Instead of the topic's own, or 4096 where that is not known.
+    #[arg(long, value_name = "N",
         value_parser = clap::value_parser!(u32).range(..=i64::from(i32::MAX)))]
-    index_interval_bytes: u32,
-    /// The topic's segment.index.bytes.
-    #[arg(long, value_name = "N", default_value_t = 10 << 20,
+    index_interval_bytes: Option<u32>,
+    /// Instead of the topic's own, or 10485760 where that is not known.
+    #[arg(long, value_name = "N",
         value_parser = clap::value_parser!(u32).range(4..=i64::from(i32::MAX)))]
-    segment_index_bytes: u32,
+    segment_index_bytes: Option<u32>,
 }
 
 pub fn run(args: &IndexRebuild) -> Result<(), Failure> {
     let dir = std::fs::canonicalize(&args.dir)?;
     let _lock = if args.dry_run { None } else { lock(&dir)? };
+    let known = settings(&dir)?;
+    let own = |name: &str| known.get(name).and_then(|value| value.parse().ok());
+    let interval = args.index_interval_bytes.or_else(|| own("index.interval.bytes"));
+    let index_bytes = args.segment_index_bytes.or_else(|| own("segment.index.bytes"));
     let limits = IndexLimits {
-        interval_bytes: args.index_interval_bytes,
-        index_bytes_max: args.segment_index_bytes as usize,
+        interval_bytes: interval.unwrap_or(INTERVAL_BYTES),
+        index_bytes_max: index_bytes.unwrap_or(INDEX_BYTES) as usize,
     };
     let options = Options { limits, all: args.all, dry_run: args.dry_run };
     let mut bar = Bar(progress(verify::log_bytes(&args.dir)?));
@@ -66,6 +77,21 @@ pub fn run(args: &IndexRebuild) -> Result<(), Failure> {
     }
     let done = if args.dry_run { "would change" } else { "changed" };
     print_line(&format!("{}: files {done}: {}", args.dir.display(), changes.len()))
+}
+
+/// The settings of the partition's topic that differ from the defaults, where the topic file lies
+/// beside it.
+fn settings(dir: &Path) -> Result<BTreeMap<String, String>, Failure> {
+    let root = dir.parent().unwrap_or(dir);
+    let path = root.join(topics::FILE_NAME);
+    let name = dir.file_name().unwrap_or_default().to_string_lossy();
+    let topic = PartitionDir::parse(&name).map(|partition| partition.topic.to_owned());
+    let (Ok(topic), Some(bytes)) = (topic, read_small(&path)?) else {
+        return Ok(BTreeMap::new());
+    };
+    let wrong = |error| Failure(format!("{}: {error}", path.display()));
+    let file = TopicFile::parse(&bytes).map_err(wrong)?;
+    Ok(file.find(&topic).map(|topic| topic.configs.clone()).unwrap_or_default())
 }
 
 /// The lock of the data directory around the partition; a partition that stands alone has none.

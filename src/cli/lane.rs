@@ -143,6 +143,15 @@ impl Lane {
         finished
     }
 
+    /// Connections that the producer made anew by itself.
+    pub fn reconnects(&self) -> u64 {
+        self.producer.reconnects()
+    }
+
+    pub fn is_idempotent(&self) -> bool {
+        self.options.idempotent
+    }
+
     pub fn has_pending(&self) -> bool {
         !self.pending.is_empty()
     }
@@ -164,8 +173,9 @@ impl Lane {
             debug_assert_eq!(sent.records, batch.records());
             match result {
                 Ok(met) => {
-                    self.alone &= met.base.get() == self.expected;
-                    self.expected = met.base.get() + i64::from(sent.records);
+                    let base = met.base.map_or(self.expected, Offset::get);
+                    self.alone &= met.base.is_some() && base == self.expected;
+                    self.expected = base + i64::from(sent.records);
                     let weakest = self.acked.level.map_or(met.level_met, |l| l.min(met.level_met));
                     self.acked.level = Some(weakest);
                     if self.refused.is_some() {

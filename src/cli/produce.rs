@@ -20,7 +20,7 @@ use super::lane::{Acked, Lane};
 use super::lines::Lines;
 use super::output::print_line;
 use super::{partitions, render};
-use crate::client::{Client, ProducerOptions};
+use crate::client::{Backoff, Client, ProducerOptions};
 use crate::format::batch::{Codec, HEADER_LEN};
 use crate::format::builder::BatchBuilder;
 use crate::policy::units::{parse_size, parse_time};
@@ -36,9 +36,13 @@ Examples:
 Lines may hold any bytes; the newline is not sent. A last line needs none. Into a topic of several
 partitions whole batches go in turn; keys do not choose the partition.
 
-When the connection is lost, a producer that is alone on one partition compares what it sent with
-the log's end and goes on there. Otherwise it ends with exit code 1 and says from which line to
-resume. Its last line of output, failed or not, says what was acked.")]
+When the connection is lost, or the server starts again, it connects anew and sends again what is
+unacked: every batch carries a producer id and sequences, so none is stored twice. When that fails
+it ends with exit code 1 and says from which line to resume. Its last line of output, failed or
+not, says what was acked.
+
+With --no-idempotence a producer that is alone on one partition compares what it sent with the
+log's end and goes on there; any other ends as above.")]
 pub struct Produce {
     topic: String,
     /// Read this file; without it, standard input.
@@ -62,7 +66,7 @@ pub struct Produce {
     /// A batch is sent when it is this old.
     #[arg(long, default_value = "5ms", value_name = "TIME", value_parser = time)]
     linger: Duration,
-    /// Batches that may be unacked at once, a partition.
+    /// Batches that may be unacked at once, a partition (64 count, but for --no-idempotence).
     #[arg(long, default_value_t = 16, value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     in_flight: u16,
@@ -70,6 +74,10 @@ pub struct Produce {
     #[arg(long, default_value_t = 1, value_name = "N",
           value_parser = clap::value_parser!(u64).range(1..))]
     from_line: u64,
+    /// Send batches without a producer id: after a lost connection the fate of what was unacked is
+    /// not known, and only a producer that is alone on one partition goes on by itself.
+    #[arg(long)]
+    no_idempotence: bool,
     /// Attempts to reconnect before giving up, as long as nothing is acked in between.
     #[arg(long, default_value_t = 30, value_name = "N")]
     retries: u32,
@@ -159,6 +167,8 @@ fn open_lanes(
     let options = ProducerOptions {
         ack: args.acks,
         in_flight_max: usize::from(args.in_flight),
+        idempotent: !args.no_idempotence,
+        reconnect: Backoff { attempts_max: args.retries, ..Backoff::default() },
         ..ProducerOptions::default()
     };
     let lanes = partitions

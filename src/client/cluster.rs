@@ -47,6 +47,11 @@ impl Client {
         &self.info
     }
 
+    /// The address that was dialled first.
+    pub fn dialled(&self) -> &str {
+        &self.dialled
+    }
+
     pub fn options(&self) -> &Options {
         &self.options
     }

@@ -48,6 +48,11 @@ pub enum Error {
     OutOfRange { offset: i64, start: i64, end: i64 },
     #[error("io_uring cannot be used here ({0}); use the blocking transport")]
     NoUring(io::Error),
+    #[error(
+        "{server:?} hands out no producer ids; produce without idempotence (--no-idempotence), \
+         and know that what is unacked at a lost connection cannot be sent again"
+    )]
+    NoProducerIds { server: String },
     #[error("compressing a batch: {0}")]
     Codec(io::Error),
 }

@@ -25,7 +25,7 @@
 //! producer.finish()?;
 //! for ack in producer.drain_acks() {
 //!     match ack.result {
-//!         Ok(met) => println!("{} records at {}", ack.sent.records, met.base),
+//!         Ok(met) => println!("{} records at {:?}", ack.sent.records, met.base),
 //!         Err(error) => eprintln!("batch {} was refused: {error}", ack.sent.number),
 //!     }
 //! }
@@ -53,6 +53,7 @@ pub mod cluster;
 pub mod connection;
 pub mod consumer;
 pub mod error;
+mod idempotent;
 pub mod log_dirs;
 pub mod machine;
 pub mod metadata;
@@ -66,6 +67,7 @@ pub use cluster::Client;
 pub use connection::{Connection, Options, ServerInfo};
 pub use consumer::{Consumer, ConsumerOptions, OutOfRange, Polled, Start};
 pub use error::{Error, ServerError};
-pub use producer::{Ack, Producer, ProducerOptions, Sent};
+pub use idempotent::IDEMPOTENT_IN_FLIGHT_MAX;
+pub use producer::{Ack, Met, Producer, ProducerOptions, Sent};
 pub use resume::{Resume, resume_point};
 pub use transport::Transport;

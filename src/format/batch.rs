@@ -477,6 +477,20 @@ pub fn reseal(batch: &mut [u8]) -> Result<(), BatchError> {
     Ok(())
 }
 
+/// Makes a finished batch one of an idempotent producer, and seals it again.
+pub fn set_producer(
+    batch: &mut [u8],
+    producer_id: i64,
+    producer_epoch: i16,
+    base_sequence: i32,
+) -> Result<(), BatchError> {
+    let head = head_of(batch)?;
+    put::<PRODUCER_ID, 8>(head, producer_id.to_be_bytes());
+    put::<PRODUCER_EPOCH, 2>(head, producer_epoch.to_be_bytes());
+    put::<BASE_SEQUENCE, 4>(head, base_sequence.to_be_bytes());
+    reseal(batch)
+}
+
 /// A whole batch found by `scan`; its CRC is not checked yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Found<'a> {

@@ -284,7 +284,7 @@ impl Partition {
 
     /// Forgets silent producers now and then, a bounded number at a time.
     fn plan_expiry(&mut self, now: Micros) {
-        if self.producers.is_empty() {
+        if self.producers.is_empty() || self.closing != Closing::No {
             return;
         }
         if now >= self.expiry_at {

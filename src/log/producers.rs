@@ -159,17 +159,20 @@ impl Producers {
         Producers { greatest: -1, ..Producers::default() }
     }
 
-    /// From a snapshot, without those that have been silent for too long.
+    /// From a snapshot, without those that have been silent for too long. It tells the time of
+    /// their records, which may be any: who loads an archive is not silent. So the last write to
+    /// the file that holds a producer's last batch counts, too (`written_ms`, by offset).
     pub fn from_snapshot(
         entries: &[ProducerEntry],
-        wall: WallMs,
-        now: Micros,
+        written_ms: impl Fn(i64) -> WallMs,
+        (wall, now): (WallMs, Micros),
         expiration_ms: i64,
     ) -> Producers {
         let mut producers = Producers::new();
         for entry in entries {
             producers.greatest = producers.greatest.max(entry.producer_id);
-            let age_ms = wall.saturating_sub(entry.timestamp).max(0);
+            let heard = entry.timestamp.max(written_ms(entry.last_offset));
+            let age_ms = wall.saturating_sub(heard).max(0);
             let mut known = Known::new(ms(now).saturating_sub(age_ms));
             known.epoch = entry.producer_epoch;
             known.coordinator_epoch = entry.coordinator_epoch;

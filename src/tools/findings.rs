@@ -87,7 +87,7 @@ impl Kind {
                 "what lay there was flushed or shown to readers, and is not in the log any more"
             }
             Kind::Orphan => "none: the next start removes it",
-            Kind::Unfinished => "the server does not open this partition",
+            Kind::Unfinished => "records may stand in two files until the next start",
             Kind::Foreign => "none on the log; a broker may refuse a directory with foreign ones",
             Kind::Unreadable => "what it holds could not be checked",
         }
@@ -121,7 +121,7 @@ impl Kind {
             Kind::Checkpoint => {
                 "none if this is no surprise: the server writes it anew at its next stop".to_owned()
             }
-            Kind::Unfinished => "start the broker that wrote it once, which finishes it".to_owned(),
+            Kind::Unfinished => "start the server: it finishes or undoes the swap".to_owned(),
             Kind::Foreign => "move it out of the directory".to_owned(),
             Kind::Unreadable => "see to its permissions and to the device".to_owned(),
         }

@@ -56,8 +56,10 @@ pub struct Listing {
     pub cuts: Vec<Cut>,
     /// Renamed, to be unlinked soon.
     pub deleted: Vec<(PathBuf, u64)>,
-    /// Of a compaction that did not end.
-    pub unfinished: Vec<PathBuf>,
+    /// Being made, by a compaction or a server that writes an index: a start removes them.
+    pub cleaned: Vec<PathBuf>,
+    /// Of a compaction that was about to swap its files in.
+    pub swaps: Vec<PathBuf>,
     pub foreign: Vec<PathBuf>,
 }
 
@@ -96,7 +98,8 @@ impl Listing {
         };
         match (file.state, file.kind) {
             (FileState::Deleted, _) => self.deleted.push((path, bytes)),
-            (FileState::Cleaned | FileState::Swap, _) => self.unfinished.push(path),
+            (FileState::Cleaned, _) => self.cleaned.push(path),
+            (FileState::Swap, _) => self.swaps.push(path),
             (FileState::Live, FileKind::Snapshot) => {
                 self.snapshots.insert(file.offset, bytes);
             }

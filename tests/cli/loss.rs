@@ -33,14 +33,55 @@ fn number(text: &str, what: &str) -> u64 {
     digits.parse().unwrap_or_else(|_| panic!("a number behind {what:?} in {text:?}"))
 }
 
+/// Two producers of two partitions each, and the server killed in their midst: every line of both
+/// is there once, and those of one partition in order.
 #[test]
-fn a_lone_producer_goes_on_where_the_log_ends() {
+fn producers_go_on_by_themselves_after_a_kill() {
+    let mut server = Server::start();
+    server.ok(&["topic", "create", "t", "--partitions", "2"]);
+    let all = lines(0, 30_000);
+    let sending: Vec<_> = ["none", "lz4"]
+        .map(|compression| {
+            let args = ["--acks", "durable", "--batch-bytes", "2KiB", "--in-flight", "64"];
+            let mut sending =
+                producer(&server, &[&args[..], &["--compression", compression]].concat());
+            let (mut input, text) = (sending.stdin.take().expect("piped"), all.clone());
+            let feeding = std::thread::spawn(move || input.write_all(text.as_bytes()));
+            (sending, feeding)
+        })
+        .into_iter()
+        .collect();
+    for at in [2_000, 15_000, 30_000] {
+        server.wait_for("t", at);
+        server.kill();
+        server.restart();
+    }
+    let mut told = String::new();
+    for (sending, feeding) in sending {
+        feeding.join().expect("ends").expect("it reads to the end");
+        let (code, summary, error) = ended(sending);
+        assert_eq!(code, 0, "{error}");
+        assert!(summary.contains("records acked: 30000, "), "{summary}");
+        told.push_str(&error);
+    }
+    assert!(told.contains("connected again for partition "), "{told}");
+    let held = String::from_utf8(server.consumed("t")).expect("text");
+    let mut counts = vec![0; 30_000];
+    for line in held.lines() {
+        counts[number(line, "line ") as usize] += 1;
+    }
+    assert!(counts.iter().all(|count| *count == 2), "no gap, no repeat");
+}
+
+#[test]
+fn without_idempotence_a_lone_producer_goes_on_where_the_log_ends() {
     for compression in ["none", "lz4"] {
         let mut server = Server::start();
         server.ok(&["topic", "create", "t"]);
         server.fed(&["produce", "t"], b"before\n");
         let all = lines(0, 60_000);
-        let args = ["--acks", "durable", "--batch-bytes", "2KiB", "--compression", compression];
+        let args = ["--no-idempotence", "--acks", "durable", "--batch-bytes", "2KiB"];
+        let args = [&args[..], &["--compression", compression]].concat();
         let mut sending = producer(&server, &args);
         let mut input = sending.stdin.take().expect("piped");
         let text = all.clone();
@@ -116,7 +157,7 @@ fn without_retries_it_ends_and_says_how_to_resume() {
 fn who_is_not_alone_does_not_guess() {
     let mut server = Server::start();
     server.ok(&["topic", "create", "t"]);
-    let mut sending = producer(&server, &[]);
+    let mut sending = producer(&server, &["--no-idempotence"]);
     put(&mut sending, &lines(0, 5));
     server.wait_for("t", 5);
     server.fed(&["produce", "t"], b"somebody else\n");
@@ -137,7 +178,7 @@ fn who_is_not_alone_does_not_guess() {
 fn over_several_partitions_it_says_from_which_line_to_resume() {
     let mut server = Server::start();
     server.ok(&["topic", "create", "t", "--partitions", "2"]);
-    let mut sending = producer(&server, &[]);
+    let mut sending = producer(&server, &["--no-idempotence"]);
     put(&mut sending, &lines(0, 4));
     server.wait_for("t", 4);
     server.kill();

@@ -118,3 +118,26 @@ fn it_refuses_while_a_server_holds_the_directory() {
     assert_eq!(rebuild(&partition, &[]).0, 0);
     assert!(partition.join("00000000000000000080.index").exists());
 }
+
+/// The topic's own settings count where the topic file is; a flag wins over them.
+#[test]
+fn the_topics_settings_are_used() {
+    let (_dir, to) = copy();
+    let partition = to.join("gold-shapes-0");
+    let index = partition.join("00000000000000000000.index");
+    fs::remove_file(&index).expect("removed");
+    let text = "version = 1\ngeneration = 1\n[[topic]]\nname = \"gold-shapes\"\nid = \"x\"\n\
+                partitions = 1\n[topic.configs]\n\"index.interval.bytes\" = \"512\"\n\
+                \"segment.index.bytes\" = \"1200\"\n";
+    fs::write(to.join("ringlog-topics.toml"), text).expect("written");
+    let run = |args: &[&str]| {
+        let mut command = ringlog();
+        told(&command.arg("index-rebuild").arg(&partition).args(args).output().expect("runs"))
+    };
+    let (code, _, stderr) = run(&[]);
+    assert_eq!(code, 0, "{stderr}");
+    let wanted = fs::read(golden("rebuilt/gold-shapes-0/00000000000000000000.index"));
+    assert_eq!(fs::read(&index).expect("made"), wanted.expect("the broker's"));
+    assert_eq!(run(&["--all", "--index-interval-bytes", "1000000"]).0, 0);
+    assert_eq!(fs::read(&index).expect("made"), b"");
+}

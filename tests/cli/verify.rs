@@ -8,6 +8,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::fixtures::copy_dir;
+use super::server::Server;
 use super::{golden, ringlog, told};
 
 const LOG: &str = "00000000000000000000.log";
@@ -254,4 +255,30 @@ fn cuts_are_listed_and_removed_on_demand() {
     assert_eq!(cuts(&["remove", "."]).0, 0);
     assert!(!torn.exists() && !other.exists());
     assert_eq!(fs::read(partition.join(LOG)).expect("a log"), log);
+}
+
+/// Whatever a server leaves behind, and while it runs: nothing is wrong, and the offline command
+/// keeps away from it.
+#[test]
+fn a_servers_own_directory_is_sound_while_it_runs_and_after_a_kill() {
+    let mut server = Server::start();
+    let dir = server.path("data");
+    server.ok(&["topic", "create", "t", "--config", "segment.bytes=1048588"]);
+    let lines: String = (0..60_000).map(|number| format!("line {number} of many\n")).collect();
+    for codec in ["none", "zstd"] {
+        let args = ["produce", "t", "--compression", codec];
+        assert_eq!(server.fed(&args, lines.as_bytes()).0, 0);
+    }
+    assert_eq!(findings(&dir), Vec::<Value>::new(), "running");
+    let (code, _, stderr) =
+        told(&ringlog().arg("index-rebuild").arg(dir.join("t-0")).output().expect("runs"));
+    assert!(code == 1 && stderr.contains("stop the server first"), "{stderr}");
+    let mut explored = ringlog();
+    explored.arg("explore").arg(dir.join("t-0")).args(["--lookup", "70000"]);
+    assert!(told(&explored.output().expect("runs")).1.contains("found: batch "));
+    server.kill();
+    let after_kill = findings(&dir);
+    assert!(after_kill.iter().all(|found| found["kind"] == "torn tail"), "{after_kill:?}");
+    server.restart();
+    assert_eq!(findings(&dir), Vec::<Value>::new(), "recovered");
 }

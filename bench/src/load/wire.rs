@@ -90,7 +90,7 @@ pub fn bare_ack(request: &[u8]) -> [u8; RESPONSE_FRAME] {
 }
 
 /// Bytes of the fetch request that [`Cursor`] makes.
-pub const FETCH_LEN: usize = HEAD_LEN + 4 + 4 + 4 + 1 + 1 + 2 + 16;
+pub const FETCH_LEN: usize = HEAD_LEN + 4 + 4 + 4 + 1 + 1 + 2 + 20;
 /// Bytes of a fetch response before its payload.
 pub const FETCHED_HEAD_LEN: usize = FRAME_HEAD + PART_HEAD;
 

@@ -10,13 +10,15 @@ use crate::format::cut_name::CutFile;
 use crate::format::name::{FileKind, FileState, SegmentFile, file_name};
 use crate::io::Io;
 use crate::io::blocking::Blocking;
-use crate::types::Offset;
+use crate::types::{Offset, WallMs};
 
 /// A `.log` and what belongs to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LogFiles {
     pub base: Offset,
     pub len: u64,
+    /// When the file was last written to.
+    pub modified_ms: WallMs,
     pub has_index: bool,
     pub has_time_index: bool,
 }
@@ -75,6 +77,7 @@ pub(super) fn find<I: Io>(b: &mut Blocking<'_, I>, dir: &Path) -> Result<Found, 
                 found.logs.push(LogFiles {
                     base,
                     len: stat.len,
+                    modified_ms: stat.modified_ms,
                     has_index: has(file.offset, FileKind::OffsetIndex),
                     has_time_index: has(file.offset, FileKind::TimeIndex),
                 });

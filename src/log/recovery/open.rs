@@ -481,7 +481,8 @@ impl<I: Io> Opening<'_, '_, I> {
             }
         }
         self.producers.reach(b, dir, &self.segments, end)?;
-        self.producers.drop_stray(b, dir, &self.segments, end)?;
+        let start = self.params.log_start.unwrap_or(Offset::ZERO);
+        self.producers.drop_stray(b, dir, &self.segments, (start, end))?;
         if !self.report.read_only {
             self.producers.write(b, dir, end)?;
         }

@@ -34,6 +34,8 @@ pub(super) struct Replay {
     snapshots: Vec<i64>,
     /// Where a replay leaves snapshots: the bases of the last two segments, as in Kafka.
     marks: [i64; 2],
+    /// Bases of the segments there are, in order, and when each was last written to.
+    written: Vec<(i64, WallMs)>,
     /// The offset of the one that was read last; 0: none was.
     loaded: i64,
     wall: WallMs,
@@ -49,8 +51,9 @@ impl Replay {
         for (mark, log) in marks.iter_mut().zip(found.logs.iter().rev()) {
             *mark = log.base.get();
         }
+        let written = found.logs.iter().map(|log| (log.base.get(), log.modified_ms)).collect();
         let state = Producers::new();
-        Replay { state, end: 0, snapshots, marks, loaded: 0, wall, now, expiration_ms }
+        Replay { state, end: 0, snapshots, marks, written, loaded: 0, wall, now, expiration_ms }
     }
 
     pub fn has_snapshots(&self) -> bool {
@@ -120,9 +123,11 @@ impl Replay {
                 b.read_file(&path, SNAPSHOT_BYTES_MAX).map_err(OpenError::io("reading", &path))?;
             match snapshot::parse(&bytes.unwrap_or_default()) {
                 Ok(entries) => {
+                    let clock = (self.wall, self.now);
+                    let written_ms = |offset| written_ms(&self.written, offset);
                     let expiration_ms = self.expiration_ms;
                     self.state =
-                        Producers::from_snapshot(&entries, self.wall, self.now, expiration_ms);
+                        Producers::from_snapshot(&entries, written_ms, clock, expiration_ms);
                     (self.end, self.loaded) = (from, from);
                     return Ok(());
                 }
@@ -203,14 +208,15 @@ impl Replay {
         Ok(())
     }
 
-    /// Snapshots of a future that was cut go, and so do those that no segment begins at, but for
-    /// the newest if it lies in the last segment (a clean stop leaves such a one).
+    /// Snapshots of a future that was cut go, those of a past that was deleted, and those that no
+    /// segment begins at, but for the newest if it lies in the last segment (a clean stop leaves
+    /// such a one).
     pub fn drop_stray<I: Io>(
         &mut self,
         b: &mut Blocking<'_, I>,
         dir: &Path,
         segments: &VecDeque<Segment>,
-        end: Offset,
+        (start, end): (Offset, Offset),
     ) -> Result<(), OpenError> {
         let last_base = segments.back().map_or(Offset::ZERO, |segment| segment.base);
         let within = self.snapshots.iter().filter(|at| **at <= end.get());
@@ -218,7 +224,8 @@ impl Replay {
         for at in (0..self.snapshots.len()).rev() {
             let offset = self.snapshots[at];
             let begins = segments.iter().any(|segment| segment.base.get() == offset);
-            if offset > end.get() || (!begins && Some(offset) != spared) {
+            let is_past = offset <= start.get() && offset != end.get();
+            if offset > end.get() || is_past || (!begins && Some(offset) != spared) {
                 self.remove(b, dir, at)?;
             }
         }
@@ -251,6 +258,12 @@ impl Replay {
         }
         Ok(())
     }
+}
+
+/// The last write to the segment that holds this offset; -1: none does.
+fn written_ms(written: &[(i64, WallMs)], offset: i64) -> WallMs {
+    let at = written.partition_point(|(base, _)| *base <= offset);
+    at.checked_sub(1).and_then(|at| written.get(at)).map_or(-1, |(_, modified_ms)| *modified_ms)
 }
 
 /// Whether a snapshot has these entries, in whatever order.

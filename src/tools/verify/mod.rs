@@ -22,7 +22,9 @@ use crate::format::identity::MetaProperties;
 use crate::format::name::PartitionDir;
 
 /// Files of a data directory that are nobody's business here.
-const KNOWN_FILES: [&str; 4] = [".lock", CLEAN_MARKER, META, "ringlog-topics.toml"];
+const KNOWN_FILES: [&str; 3] = [".lock", CLEAN_MARKER, META];
+/// What the server keeps for itself: its topics, the producer ids it has given out.
+const OURS: &str = "ringlog-";
 const META: &str = "meta.properties";
 /// A broker's cache of tiered segments' indexes.
 const KNOWN_DIR: &str = "remote-log-index-cache";
@@ -96,7 +98,10 @@ fn data_dir(dir: &Path, watch: &mut dyn Watch) -> io::Result<()> {
             text(&path, Kind::Checkpoint, watch, |bytes| {
                 MetaProperties::parse(bytes).map(drop).map_err(|error| error.to_string())
             });
-        } else if !KNOWN_FILES.contains(&plain) && !CHECKPOINTS.contains(&plain) {
+        } else if !KNOWN_FILES.contains(&plain)
+            && !CHECKPOINTS.contains(&plain)
+            && !plain.starts_with(OURS)
+        {
             let fault = "not of a data directory by its name";
             watch.finding(Finding::new(Kind::Foreign, path, fault));
         }

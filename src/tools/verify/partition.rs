@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use super::segment::{self, Place};
 use super::{Totals, text};
 use crate::format::checkpoint::EpochCache;
+use crate::format::damage;
 use crate::format::identity::parse_partition_metadata;
 use crate::format::name::{FileKind, SegmentFile};
 use crate::format::snapshot;
@@ -20,6 +21,9 @@ pub(super) fn check(dir: &Path, watch: &mut dyn Watch, totals: &mut Totals) -> i
     let around = Around::read(dir);
     names(&listing, watch);
     metadata(dir, watch);
+    text(&dir.join(damage::FILE_NAME), Kind::Checkpoint, watch, |bytes| {
+        damage::parse(bytes).map(drop).map_err(|error| error.to_string())
+    });
     let bases: Vec<i64> = listing.segments.keys().copied().collect();
     let mut epochs = Epochs::read(dir, &around, watch);
     let last = listing.last_base();
@@ -57,8 +61,12 @@ fn names(listing: &Listing, watch: &mut dyn Watch) {
         let fault = "not of a partition by its name";
         watch.finding(Finding::new(Kind::Foreign, path, fault));
     }
-    for path in &listing.unfinished {
-        watch.finding(Finding::new(Kind::Unfinished, path, "a compaction did not end"));
+    for path in &listing.swaps {
+        let fault = "a compaction was interrupted while it swapped its files in";
+        watch.finding(Finding::new(Kind::Unfinished, path, fault));
+    }
+    for path in &listing.cleaned {
+        watch.note(path, "being made, or left over: the next start removes it".to_owned());
     }
     for cut in &listing.cuts {
         let text = format!("{} bytes that recovery cut; see `ringlog cuts list`", cut.bytes);
