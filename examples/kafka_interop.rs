@@ -24,8 +24,8 @@ const COMMON: &[(&str, &str)] = &[
     ("retention.ms", "-1"),
     ("segment.bytes", "1048576"),
 ];
-/// Of the topic whose first records are deleted: inside its first segment, for a broker that finds a
-/// whole segment below the log start looks for times in that one, and answers none.
+/// Of the topic whose first records are deleted: inside its first segment, for a broker that finds
+/// a whole segment below the log start looks for times in that one, and answers none.
 const DELETED_BEFORE: i64 = 123;
 const HOUR_MS: i64 = 3_600_000;
 

@@ -12,6 +12,7 @@ use ringlog::format::checkpoint::parse_offsets;
 use ringlog::format::name::{FileKind, FileState, PartitionDir, SegmentFile};
 use ringlog::format::unpack::Unpacker;
 use ringlog::format::{snapshot, stored};
+use ringlog::io::Io;
 use ringlog::io::sim::World;
 use ringlog::log::{Fault, Located, LogConfig, OpenParams};
 use ringlog::types::{AckLevel, Offset};
@@ -166,7 +167,8 @@ fn clean_is_taken_as_it_is_and_left_so() {
 #[test]
 fn records_that_a_broker_deleted_stay_deleted_and_ours_go_as_its_would() {
     let world = plant("gold-deleted", &["clean"]);
-    let mut driver = open(&world, "gold-deleted", "clean", true);
+    let (point, start) = (point("clean", "gold-deleted"), start_of("clean", "gold-deleted"));
+    let mut driver = open(&world, "gold-deleted", point, start, true);
     assert_eq!((driver.log.log_start(), driver.log.first_base()), (offset(55), offset(40)));
     let gone = driver.locate(offset(54), 100).unwrap();
     let (start, end) = (offset(55), driver.log.staged_end());
