@@ -4,7 +4,7 @@
 //! again over a new connection when it is idempotent. Never does: send a batch twice without an id
 //! that tells the server so: then the fate of what is unacked is unknown, and it says exactly which
 //! batches those are ([`super::resume`] helps).
-//! Left: [`super::connection`], [`super::idempotent`], [`crate::format::builder`]. Right: users.
+//! Left: [`super::connection`], `idempotent`, [`crate::format::builder`]. Right: users.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
