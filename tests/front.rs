@@ -5,26 +5,19 @@
 //! the power (the crash sweep does), or assert on time. Left: the `ringlog` binary,
 //! `ringlog::client`. Right: nobody.
 
+#[path = "support/engines.rs"]
+mod engines;
+
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use engines::engines;
 use ringlog::client::{Backoff, Client, Error, Options, Producer, ProducerOptions, Transport};
 use ringlog::errors::ErrorCode;
-use ringlog::io::probe::Features;
 use ringlog::protocol::offsets::special;
 use ringlog::protocol::stats::flags;
 use ringlog::types::AckLevel;
-
-fn engines() -> Vec<&'static str> {
-    match Features::probe().io_uring.refused {
-        None => vec!["syscall", "uring"],
-        Some(why) => {
-            println!("the ring is skipped: {why}");
-            vec!["syscall"]
-        }
-    }
-}
 
 /// Killed when it goes.
 struct Server {

@@ -1,12 +1,15 @@
 //! Messages of magic 0 and 1, as brokers wrote them before there were record batches: read, dumped
 //! and checked as Kafka's client library and tools do it, and the shapes that no golden file has.
 
+#[path = "support/golden.rs"]
+mod fixtures;
+
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use fixtures::{LEGACY_SETS, golden, legacy};
 use ringlog::format::batch::{self, BatchError, Codec, Stop};
 use ringlog::format::builder::BatchBuilder;
 use ringlog::format::codec::{self, CodecError, Workspace};
@@ -14,25 +17,11 @@ use ringlog::format::record::RecordFault;
 use ringlog::format::stored;
 use ringlog::format::unpack::{MessageFault, UnpackError, UnpackFault, Unpacker};
 
-const SETS: [&str; 8] = [
-    "magic0-gzip",
-    "magic0-lz4",
-    "magic0-none",
-    "magic0-snappy",
-    "magic1-gzip",
-    "magic1-lz4",
-    "magic1-none",
-    "magic1-snappy",
-];
 const CAP: u64 = 1 << 20;
 const T: i64 = 1_400_000_000_000;
 
-fn golden(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/golden").join(path)
-}
-
 fn log(set: &str) -> Vec<u8> {
-    fs::read(golden(&format!("legacy/{set}-0/00000000000000000000.log"))).expect("a fixture")
+    legacy(set, "00000000000000000000.log")
 }
 
 /// What a test compares of a record.
@@ -69,7 +58,7 @@ fn unpack(bytes: &[u8], cap: u64) -> Result<Vec<Seen>, UnpackError> {
 
 #[test]
 fn every_record_reads_as_kafkas_client_library_reads_it() {
-    for set in SETS {
+    for set in LEGACY_SETS {
         let lines = fs::read_to_string(golden(&format!("legacy/{set}-0/records.jsonl")));
         let wanted: Vec<serde_json::Value> = serde_json::Deserializer::from_str(&lines.unwrap())
             .into_iter()

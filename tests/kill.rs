@@ -5,17 +5,20 @@
 //! Never does: cut the power (the crash sweep does), or assert on time. Left: the `ringlog` binary,
 //! `ringlog::client`. Right: nobody.
 
+#[path = "support/engines.rs"]
+mod engines;
+
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use engines::engines;
 use ringlog::client::{
     Backoff, Client, Consumer, ConsumerOptions, Options, Producer, ProducerOptions, Start,
     Transport,
 };
-use ringlog::io::probe::Features;
 use ringlog::types::AckLevel;
 
 const ROUNDS: u64 = 5;
@@ -31,17 +34,6 @@ impl Random {
     fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
         (self.0 >> 33) % bound
-    }
-}
-
-/// The engines this machine allows.
-fn engines() -> Vec<&'static str> {
-    match Features::probe().io_uring.refused {
-        None => vec!["syscall", "uring"],
-        Some(why) => {
-            println!("the ring is skipped: {why}");
-            vec!["syscall"]
-        }
     }
 }
 

@@ -1,11 +1,13 @@
 //! Logs of magic 0 and 1, and logs that begin so and go on with record batches: opened, looked up,
 //! served as they stand, appended to, recovered.
 
+#[path = "support/golden.rs"]
+mod fixtures;
 mod support;
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use fixtures::{LEGACY_SETS, legacy};
 use ringlog::format::batch::Codec;
 use ringlog::format::name::{FileKind, file_name};
 use ringlog::format::stored;
@@ -15,32 +17,17 @@ use ringlog::log::{Damage, Fault, Located, LogConfig, OpenParams, When};
 use ringlog::types::AckLevel;
 use support::{Driver, batch, log_dir, offset, params, world};
 
-const SETS: [&str; 8] = [
-    "magic0-gzip",
-    "magic0-lz4",
-    "magic0-none",
-    "magic0-snappy",
-    "magic1-gzip",
-    "magic1-lz4",
-    "magic1-none",
-    "magic1-snappy",
-];
 /// Behind the last record of each.
 const END: i64 = 56;
 const T: i64 = 1_400_000_000_000;
 
-fn golden(set: &str, name: &str) -> Vec<u8> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/golden/legacy");
-    fs::read(dir.join(format!("{set}-0")).join(name)).expect("a fixture")
-}
-
 fn log(set: &str) -> Vec<u8> {
-    golden(set, "00000000000000000000.log")
+    legacy(set, "00000000000000000000.log")
 }
 
 /// (offset, timestamp) of what Kafka's client library read.
 fn records(set: &str) -> Vec<(i64, i64)> {
-    let lines = golden(set, "records.jsonl");
+    let lines = legacy(set, "records.jsonl");
     let lines = serde_json::Deserializer::from_slice(&lines).into_iter::<serde_json::Value>();
     let number = |line: &serde_json::Value, name: &str| line[name].as_i64().expect("a number");
     lines
@@ -91,7 +78,7 @@ fn consume(driver: &mut Driver, from: i64) -> Vec<(i64, i64)> {
 
 #[test]
 fn every_offset_and_time_is_found_and_the_bytes_served_as_they_stand() {
-    for (set, clean) in SETS.into_iter().flat_map(|set| [(set, true), (set, false)]) {
+    for (set, clean) in LEGACY_SETS.into_iter().flat_map(|set| [(set, true), (set, false)]) {
         let world = plant(&log(set));
         let mut driver = open(&world, clean);
         assert!(driver.report.cuts.is_empty() && driver.report.damage.is_empty(), "{set}");
@@ -119,7 +106,7 @@ fn every_offset_and_time_is_found_and_the_bytes_served_as_they_stand() {
 /// Appends go behind the old messages, in the same file, as record batches.
 #[test]
 fn a_log_goes_on_in_the_new_format() {
-    for set in SETS {
+    for set in LEGACY_SETS {
         let world = plant(&log(set));
         let mut driver = open(&world, true);
         for value in [b"first".as_slice(), b"second"] {
@@ -148,7 +135,7 @@ fn a_log_goes_on_in_the_new_format() {
 /// R08 for old messages: cut anywhere, what is whole before stays and what is not is kept aside.
 #[test]
 fn r08_a_torn_tail_of_old_messages() {
-    for set in SETS {
+    for set in LEGACY_SETS {
         let whole = log(set);
         let ends: Vec<usize> =
             stored::scan(&whole).map(|found| found.pos + found.bytes.len()).collect();
@@ -172,7 +159,7 @@ fn r08_a_torn_tail_of_old_messages() {
 /// R10: an old message that stands there again does not count.
 #[test]
 fn r10_repeated_old_messages_are_cut() {
-    for set in SETS {
+    for set in LEGACY_SETS {
         let whole = log(set);
         let found: Vec<_> = stored::scan(&whole).collect();
         let again = [&whole, found[1].bytes].concat();
@@ -187,7 +174,7 @@ fn r10_repeated_old_messages_are_cut() {
 /// it hides where the next one begins.
 #[test]
 fn r17_damage_costs_one_old_message() {
-    for (set, at) in SETS.into_iter().flat_map(|set| [(set, 20), (set, 10), (set, 16)]) {
+    for (set, at) in LEGACY_SETS.into_iter().flat_map(|set| [(set, 20), (set, 10), (set, 16)]) {
         let mut bytes = log(set);
         let found: Vec<_> = stored::scan(&bytes).map(|f| (f.pos, f.header.next_offset())).collect();
         let (pos, first, next) = (found[2].0, found[1].1, found[2].1);

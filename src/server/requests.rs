@@ -291,7 +291,7 @@ impl<I: Io> Control<I> {
     fn resolved(&self, name: &str) -> Resolved {
         let none = BTreeMap::new();
         let overrides = self.topics.find(name).map_or(&none, |topic| &topic.configs);
-        self.defaults.resolve(overrides).unwrap_or_else(|_| self.defaults.what_holds(overrides))
+        in_force(&self.defaults, overrides)
     }
 
     fn describe(&mut self, bytes: &[u8]) -> Result<Vec<u8>, Refused> {
@@ -346,13 +346,11 @@ impl<I: Io> Control<I> {
             return Err((ErrorCode::UnknownTopicOrPartition, entry.name.clone()));
         };
         let altered = changed(&self.defaults, &topic.configs, &request.changes).map_err(wrong)?;
+        let resolved = in_force(&self.defaults, &altered);
+        // On the disk before any shard hears of the policy (D6).
+        let window = window::of(&resolved.settings.log);
+        topic.unflushed_bytes = window::larger(topic.unflushed_bytes, window);
         topic.configs = altered;
-        let resolved = self.resolved(&entry.name);
-        if let Some(topic) = self.topics.topics.iter_mut().find(|t| t.name == entry.name) {
-            // On the disk before any shard hears of the policy (D6).
-            let window = window::of(&resolved.settings.log);
-            topic.unflushed_bytes = window::larger(topic.unflushed_bytes, window);
-        }
         if let Err(error) = self.save_topics() {
             self.topics = before;
             return Err((ErrorCode::KafkaStorageError, error.to_string()));
@@ -445,6 +443,11 @@ fn changed(
         Err(why) if defaults.resolve(before).is_ok() => Err(why),
         _ => Ok(after),
     }
+}
+
+/// What these overrides come to; of those that do not hold together, what does.
+fn in_force(defaults: &Defaults, overrides: &BTreeMap<String, String>) -> Resolved {
+    defaults.resolve(overrides).unwrap_or_else(|_| defaults.what_holds(overrides))
 }
 
 fn config_entries(resolved: &Resolved) -> (Vec<ConfigEntry<'_>>, Notices<'_>) {
